@@ -10,13 +10,22 @@ from typing import Any
 from huggingface_hub import ModelCard
 from jinja2 import UndefinedError
 
+from qkv.configuration import presets
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.common.templates import render
-from qkv.scripts.publishing.card.metadata import metadata
 from qkv.scripts.publishing.card.model import CardModel, Place, describe, differences
-from qkv.scripts.publishing.card.own_data import facts_of, is_own, name, title
-from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
+from qkv.scripts.publishing.card.record import (
+    Record,
+    check_record,
+    facts_of,
+    is_own,
+    metadata,
+    name,
+    published,
+    settings,
+    title,
+)
 from qkv.scripts.publishing.card.usage import TEMPLATES, programs
 from qkv.scripts.recipes.loading import names
 
@@ -58,7 +67,7 @@ def make_card(record: Record, **place: Any) -> ModelCard:
             measured={name for metrics in record["metrics"].values() for name in metrics},
             command=published(record["command"]),
             settings=settings(recipe, own=is_own(record)),
-            citation=citation(recipe),
+            citation=" ".join(getattr(presets, recipe["preset"]).__doc__.split()) if recipe.get("preset") else "",
         )
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +41,10 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
         chosen.step("scan the folder")
         package = replace(package, files=scan(package.folder, public=[*public, *chosen.allow]))
         if package.as_built and (is_folder or signing):
+            put: Callable[[Path, Path], object] = shutil.copyfile if is_folder else os.symlink
             for name, path in package.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (shutil.copyfile if is_folder else os.symlink)(path.resolve(), folder / name)
+                put(path.resolve(), folder / name)
         if signing:
             chosen.step("sign the files")
             sign(signing, folder)

@@ -7,7 +7,9 @@ from typing import Any
 
 from qkv.modeling.conversion.files import CONFIG, named, read_json, tensor_files, weight_files
 from qkv.scripts.common.files import file_hash
+from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.integrity.manifest import (
+    RELEASES,
     IntegrityError,
     Manifest,
     differences,
@@ -44,13 +46,12 @@ def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = l
         expected = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
         findings = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
         findings += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
+        if of_code and expected and manifest.get(RELEASES) != stated_releases(folder):
+            findings.append("the code was tested with other releases of transformers than the manifest says")
         yield Row(check, findings, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
     tensors, fields = manifest["tensors"], {name: each for name, each in manifest["fields"].items() if reads(name)}
-    yield Row(
-        "tensors",
-        findings_of(weight_findings(folder, tensors)),
-        f"{sum(map(len, tensors.values()))} in {len(tensors)} files, each where the index has it",
-    )
+    count = f"{sum(map(len, tensors.values()))} in {len(tensors)} files, each where the index has it"
+    yield Row("tensors", findings_of(weight_findings(folder, tensors)), count)
     yield Row("config", findings_of(saved_config_findings(folder, fields)), ", ".join(sorted(fields)))
 
 

@@ -214,6 +214,13 @@ def test_files_that_changed_are_named(folder: Path, change: Callable[[Path], Any
     assert all(line.startswith(f"{name} ") for lines in findings.values() for line in lines)
 
 
+def test_releases_of_transformers_are_those_that_the_code_states(tmp_path: Path) -> None:
+    folder = published(ours(), tmp_path / "hub")
+    assert found(folder) == {}
+    change_json(folder / MANIFEST, transformers={"oldest": "5.22", "newest": "5.23"})
+    assert set(found(folder)) == {"code"}
+
+
 def test_only_the_files_that_matter_are_looked_at(folder: Path) -> None:
     (folder / CODE).unlink()
     (folder / "more.py").touch()
