@@ -21,9 +21,8 @@ from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
 from qkv.scripts.common.model_size import largest_number
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.bundle import SIGNATURE
-from qkv.scripts.publishing.integrity.manifest import read_manifest
-from qkv.scripts.publishing.integrity.signature import signature_row, signer
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
+from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
 from qkv.scripts.publishing.integrity.verification import file_rows
 
 TENSORS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -169,7 +168,7 @@ def signed(folder: Path) -> Path:
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "qkv_decoder"}')
     private, _ = keys.pair(folder)
-    signer(private).sign(model, model / SIGNATURE)
+    sign(signer(private), model)
     return model / SIGNATURE
 
 

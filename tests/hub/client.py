@@ -5,17 +5,10 @@ The clients read HF_ENDPOINT and HF_HOME when they are imported, so each set of 
 
 import json
 import os
-import random
 import sys
 import traceback
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
-
-from huggingface_hub import HfApi
 
 Jobs = dict[str, Callable[[], Any]]
 
@@ -23,17 +16,6 @@ Jobs = dict[str, Callable[[], Any]]
 def named(label: str) -> str:
     """The repository of that label in this run of the tests."""
     return f"{os.environ['QKV_TEST_NAMESPACE']}/qkv-test-{os.environ['QKV_TEST_RUN']}-{label}"
-
-
-@contextmanager
-def repository(api: HfApi, label: str = "any", *, private: bool = True) -> Iterator[str]:
-    """A repository with a name nobody has, deleted at the end."""
-    name = named(f"{label}-{uuid.uuid4().hex[:8]}")
-    api.create_repo(name, private=private)
-    try:
-        yield name
-    finally:
-        api.delete_repo(name)
 
 
 def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -44,16 +26,6 @@ def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[s
         status = getattr(getattr(error, "response", None), "status_code", None)
         return {"kind": type(error).__name__, "status": status, "message": str(error)}
     return {"kind": None, "status": None, "message": ""}
-
-
-def content(name: str, size: int) -> bytes:
-    """Bytes that do not compress, the same for the same name."""
-    return random.Random(name).randbytes(size)
-
-
-def digest(data: bytes | str | Path) -> str:
-    """The SHA-256 of bytes or of the file at a path."""
-    return sha256(data if isinstance(data, bytes) else Path(data).read_bytes()).hexdigest()
 
 
 def main(jobs: Jobs) -> None:

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from checkout import PYTHONPATH
-from loopback.process import LoopbackHub
+from loopback import Hub, serving
+from loopback.server import environment
 
 TESTS = Path(__file__).resolve().parent
 DELETE = "import sys; from huggingface_hub import delete_repo as d; [d(name, missing_ok=True) for name in sys.argv[1:]]"
-WHO = "from huggingface_hub import whoami; print(whoami()['name'])"
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """A Hub, a user there, and the namespace in which a run of the tests makes repositories with names of its own."""
 
-    hub: LoopbackHub | None
+    hub: Hub | None
     url: str
     token: str
     namespace: str
@@ -33,11 +33,8 @@ class Endpoint:
 
     def environment(self, home: Path, *, xet: bool = False, **extra: Any) -> dict[str, str]:
         """The environment of a client subprocess with an empty cache."""
-        hub = self.hub or LoopbackHub(home)
-        # What is on this machine answers at once or never; others need more patience.
-        patience = {} if self.hub else {"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": 5, "HF_XET_CLIENT_RETRY_BASE_DELAY": "3s"}
-        place = {"HF_ENDPOINT": self.url, "QKV_TEST_NAMESPACE": self.namespace, "QKV_TEST_RUN": self.run}
-        return hub.environment(home, self.token, xet=xet, **place, **patience, **extra)
+        place = {"QKV_TEST_NAMESPACE": self.namespace, "QKV_TEST_RUN": self.run}
+        return environment(self.url, home, self.token, xet=xet, **place, **extra)
 
     def delete(self, home: Path, *labels: str) -> None:
         """Remove repositories that clients have left for others."""
@@ -47,29 +44,19 @@ class Endpoint:
 
 @contextmanager
 def chosen(folder: Path, variables: Mapping[str, str] = os.environ) -> Iterator[Endpoint]:
-    """A loopback Hub in the folder; or what QKV_TEST_HUB names, skipping the test where there is no token for it."""
+    """A loopback Hub; or the Hub of QKV_TEST_HUB, skipping the test where there is no token for it."""
     url, token = variables.get("QKV_TEST_HUB"), variables.get("HF_TOKEN")
     if not url:
-        with LoopbackHub(folder / "hub", page_size=5) as hub:
+        with serving() as hub:
             yield Endpoint(hub, hub.url, "hf_alice", "alice")
-    elif not token:
-        pytest.skip(f"the tests against {url} make repositories there: set HF_TOKEN to a token that may write")
+    elif not token or "HF_TEST_NAMESPACE" not in variables:
+        pytest.skip(f"tests make repositories on {url}: set HF_TOKEN to a token that may write to HF_TEST_NAMESPACE")
     else:
-        found = Endpoint(None, url.rstrip("/"), token, variables.get("HF_TEST_NAMESPACE", ""))
-        yield found if found.namespace else Endpoint(None, found.url, token, owner(found, folder))
-
-
-def owner(endpoint: Endpoint, folder: Path) -> str:
-    """The user of the token."""
-    environment = endpoint.environment(folder / "home")
-    result = subprocess.run([sys.executable, "-c", WHO], env=environment, capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f"{endpoint.url} does not know the token in HF_TOKEN: {result.stderr.strip()[-300:]}")
-    return result.stdout.strip()
+        yield Endpoint(None, url.rstrip("/"), token, variables["HF_TEST_NAMESPACE"])
 
 
 class Answers(dict[str, Any]):
-    """{job: what it found}; asking for one that failed raises with its traceback."""
+    """{job: its answer}; asking for one that failed raises with its traceback."""
 
     def __getitem__(self, job: str) -> Any:
         answer = super().__getitem__(job)
@@ -92,3 +79,25 @@ class Client:
         if self.process.returncode:
             raise RuntimeError(f"the client failed: {err.strip()[-2000:]}")
         return Answers(json.loads(out.splitlines()[-1]))
+
+
+class Commands:
+    """A process that runs qkv commands one after the other, for importing transformers takes longer than most."""
+
+    def __init__(self, environment: dict[str, str], place: Path) -> None:
+        pipe, program = subprocess.PIPE, str(TESTS / "command_client.py")
+        variables = {**environment, "PYTHONPATH": PYTHONPATH, "COLUMNS": "140"}
+        self.process = subprocess.Popen(
+            [sys.executable, program], env=variables, cwd=place, stdin=pipe, stdout=pipe, text=True
+        )
+
+    def run(self, *words: str, **environment: str) -> dict[str, Any]:
+        """The exit status of a command, and its `out` and `err`."""
+        order = {"words": words, "environment": {"HF_TOKEN": "hf_alice", **environment}}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0

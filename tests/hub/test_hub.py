@@ -1,6 +1,6 @@
 """Published models work for people without qkv: every family and head, from the Hub, at its commit, and then offline.
 
-A client uploads; one fresh process with an empty cache loads each, saves it, and loads it again; a second one is offline.
+One fresh process with an empty cache loads each, saves it, and loads it again; a second one is offline.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from transformers import PreTrainedModel, ViTImageProcessorPil
 
 import qkv
 import tiny
-import uploads
 from families import ROWS
 from families.base import Row
-from loopback.process import LoopbackHub
+from loopback import serving
+from loopback.server import environment
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 
 pytestmark = pytest.mark.upstream
 
-# Those without an official class.
+# Cases without an official class.
 WITHOUT = ("Recurrent", "AudioEncoder", "Pair", "EncoderForContactPrediction", "EncoderDecoderEncoderModel")
 EVERY: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS}
 EVERY |= {case.name: case for case in tiny.CASES if case.name.startswith(WITHOUT)}
@@ -46,13 +46,12 @@ QUICK = (
     "AudioEncoderForCTC-speech",
     "PairForDistancePrediction-evoformer",
 )
-OTHERS = {name: row for name, row in EVERY.items() if name not in QUICK}
 PICTURE = "ViTForImageClassification"
 
 
 @dataclass
 class Published:
-    """A model, the job that asks the Hub for it, and what a client without qkv found there."""
+    """A model, the job that asks the Hub for it, and the answer of a client without qkv."""
 
     model: PreTrainedModel
     job: Job
@@ -70,24 +69,19 @@ def built(row: Row | tiny.Case) -> PreTrainedModel:
 
 def publish(rows: dict[str, Row | tiny.Case], place: Path) -> dict[str, Published]:
     """Build and upload each model, and let a client without qkv load it."""
-    models = {name: built(row) for name, row in rows.items()}
-    jobs = {}
-    with LoopbackHub(place / "hub") as hub, uploads.client(hub, place / "author") as client:
+    models, jobs, home = {name: built(row) for name, row in rows.items()}, {}, place / "clean"
+    with serving() as hub:
         for name, model in models.items():
             if model._supports_sdpa:
                 model.set_attn_implementation("sdpa")
             processors = [processor(model)] if name == PICTURE else []
             repo = f"alice/model-{len(jobs)}"
             folder = build_folder(model, place / repo, processors=processors, max_shard_size="40KB")
-            commit = client.upload(folder, repo, private=False)["commit"]
-            jobs[name] = job(rows[name], model, repo, revision=commit, **extras(name, place))
-        client_variables = hub.environment(place, None)
-        online = {name: client_variables[name] for name in ("HF_ENDPOINT", "NO_PROXY", "HF_HUB_DISABLE_XET")}
-        home = place / "clean"
-        found = dict(
-            zip(jobs, load_in_clean_process(list(jobs.values()), home, {**online, "HF_HUB_OFFLINE": "0"}), strict=True)
+            jobs[name] = job(rows[name], model, repo, revision=hub.put(repo, folder), **extras(name, place))
+        found = load_in_clean_process(
+            [*jobs.values()], home, environment(hub.url, home / "cache", None, HF_HUB_OFFLINE=0)
         )
-    return {name: Published(models[name], jobs[name], found[name], home) for name in jobs}
+    return {name: Published(models[name], jobs[name], each, home) for name, each in zip(jobs, found, strict=True)}
 
 
 def job(row: Row | tiny.Case, model: PreTrainedModel, source: str | Path, **options: object) -> Job:
@@ -133,10 +127,9 @@ def test_a_clean_client_gets_the_same_numbers(published: dict[str, Published], n
 def test_they_are_the_same_offline(published: dict[str, Published]) -> None:
     """The Hub is gone, the cache of the client is not."""
     home = next(iter(published.values())).home
-    for one, found in zip(
-        published.values(), load_in_clean_process([one.job for one in published.values()], home), strict=True
-    ):
-        refuse_difference(one, found)
+    found = load_in_clean_process([one.job for one in published.values()], home)
+    for one, each in zip(published.values(), found, strict=True):
+        refuse_difference(one, each)
 
 
 @torch.no_grad()
@@ -149,7 +142,7 @@ def test_the_comparison_would_notice_another_model(published: dict[str, Publishe
     weight[0] = weight[0].nextafter(weight[0] - 1)
 
 
-def test_the_pipeline_sees_in_a_file_what_the_model_sees(published: dict[str, Published]) -> None:
+def test_the_pipeline_sees_the_file_of_a_picture(published: dict[str, Published]) -> None:
     one = published[PICTURE]
     labels = {entry["label"]: entry["score"] for entry in one.found.answer}
     assert set(labels) <= set(one.model.config.id2label.values()) and sum(labels.values()) == pytest.approx(1, abs=1e-4)
@@ -157,7 +150,7 @@ def test_the_pipeline_sees_in_a_file_what_the_model_sees(published: dict[str, Pu
 
 @pytest.mark.slow
 def test_every_other_head_and_architecture_too(published: dict[str, Published], tmp_path: Path) -> None:
-    others = publish(OTHERS, tmp_path)
+    others = publish({name: row for name, row in EVERY.items() if name not in QUICK}, tmp_path)
     for name, one in others.items():
         try:
             refuse_difference(one, one.found)

@@ -1,58 +1,42 @@
 """What takes a model takes a Hub id, as a user types it: trainings start from it, it predicts, writes and is evaluated."""
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 import own_runs
 import stock_folders
-from checkout import PYTHONPATH
-from loopback.process import LoopbackHub
+from endpoint import Commands
+from loopback import serving
+from loopback.server import environment
 
 pytestmark = pytest.mark.slow
-TESTS = Path(__file__).resolve().parent
-UPLOAD = """
-import sys
-from huggingface_hub import HfApi
-for name in sys.argv[1:]:
-    HfApi().create_repo(f"alice/{name}")
-    HfApi().upload_folder(repo_id=f"alice/{name}", folder_path=name)
-"""
 Command = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """Run commands that succeed beside a Hub with stock models and a run; what each printed."""
+    """Run commands that succeed beside a Hub with stock models and a run; the output of each."""
     place = tmp_path_factory.mktemp("place")
-    for make in (stock_folders.bert, stock_folders.gpt2, stock_folders.vit):
-        make(place / make.__name__)
     for kind in ("classes", "images"):
         own_runs.data(kind, place / kind)
-    with LoopbackHub(place / "hub") as hub:
-        environment = hub.environment(place / "home", PYTHONPATH=PYTHONPATH, XDG_CACHE_HOME=place / "cache")
-        subprocess.run([sys.executable, "-c", UPLOAD, "bert", "gpt2", "vit"], env=environment, cwd=place, check=True)
-        client = [sys.executable, str(TESTS / "command_client.py")]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(client, env=environment, cwd=place, stdin=pipe, stdout=pipe, text=True)
+    with serving() as hub:
+        for make in (stock_folders.bert, stock_folders.gpt2, stock_folders.vit):
+            make(place / make.__name__)
+            hub.put(f"alice/{make.__name__}", place / make.__name__)
+        variables = environment(hub.url, place / "home", "hf_alice", XDG_CACHE_HOME=place / "cache")
+        commands = Commands(variables, place)
 
         def run(*words: str) -> str:
-            process.stdin.write(json.dumps({"words": words, "environment": {}}) + "\n")
-            process.stdin.flush()
-            answer = json.loads(process.stdout.readline())
+            answer = commands.run(*words)
             assert answer["status"] == 0, answer["err"]
             return answer["out"] + answer["err"]
 
         run("train", "classes/classes.jsonl", *own_runs.KINDS["classes"], "out=run")
         run("publish", "run", "alice/run", "--private", "--tag", "v1")
         yield run
-        process.stdin.close()
-        assert process.wait(20) == 0
+        commands.end()
 
 
 @pytest.mark.parametrize("init", ["alice/run", "alice/run@v1", "alice/bert"])

@@ -1,11 +1,10 @@
-"""`qkv publish` to the Hub, as a user types it: what it prints, what the Hub then holds, and what it never sees."""
+"""`qkv publish` to the Hub, as a user types it: its output, the Hub's state afterwards, and what the Hub never sees."""
 
-import json
-import subprocess
-import sys
+import hashlib
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,30 +16,17 @@ import keys
 import qkv
 import tables
 import tiny
-from checkout import PYTHONPATH
-from loopback.process import LoopbackHub
-from uploads import commits, look, tree
+from endpoint import Commands
+from loopback import Hub, failing, serving
+from loopback.server import environment
 
-CLIENT = Path(__file__).parents[1] / "hub" / "command_client.py"
 TOKEN = "hf_" + "a1B2" * 9
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command left: its exit status, what it printed, and how the Hub was asked."""
-
-    status: int
-    out: str
-    err: str
-    methods: list[str]
-
-
-Run = Callable[..., Result]
+Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
-    with LoopbackHub(tmp_path_factory.mktemp("publish") / "hub") as hub:
+def hub() -> Iterator[Hub]:
+    with serving() as hub:
         yield hub
 
 
@@ -54,142 +40,172 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         known = WordLevel({"[UNK]": 0, "[MASK]": 1, **words}, unk_token="[UNK]")
         options = {"unk_token": "[UNK]", "mask_token": "[MASK]"}
         PreTrainedTokenizerFast(tokenizer_object=Tokenizer(known), **options).save_pretrained(place / name)
+    for name in ("alice", "mallory"):
+        keys.pair(place, name)
     return place
 
 
-@pytest.fixture(scope="module")
-def run(hub: LoopbackHub, place: Path) -> Iterator[Run]:
-    """Run a command in the one process that there is for all of them."""
-    process = subprocess.Popen(
-        [sys.executable, CLIENT],
-        env=hub.environment(place / "home", xet=True, COLUMNS=140, PYTHONPATH=PYTHONPATH),
-        cwd=place,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+# With LFS in every run, and through Xet, as most users have it, at night.
+@pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
+def run(hub: Hub, place: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Run a command, a publication unless it is another; its answer also has the methods of its requests."""
+    hub.repositories.clear()
+    xet = request.param == "xet"
+    commands = Commands(environment(hub.url, place / request.param, "hf_alice", xet=xet), place)
 
-    def command(*words: str, **environment: str) -> Result:
-        hub.log()
-        command = list(words) if words[0] == "verify" else ["publish", *words]
-        order = {"words": command, "environment": {"HF_TOKEN": "hf_alice", **environment}}
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        return Result(**answer, methods=[request["method"] for request in hub.log()])
+    def command(*words: str, **variables: str) -> dict[str, Any]:
+        hub.log.clear()
+        answer = commands.run(*(words if words[0] == "verify" else ["publish", *words]), **variables)
+        return {**answer, "methods": {method for method, _, _ in hub.log}, "paths": [path for _, path, _ in hub.log]}
 
     yield command
-    process.stdin.close()
-    assert process.wait(20) == 0
+    commands.end()
 
 
 @pytest.fixture(scope="module")
-def published(run: Run) -> Result:
+def published(run: Run) -> dict[str, Any]:
     return run("model", "alice/own", "--private", "--tag", "v1", "--other", "alice/native")
 
 
 @pytest.fixture(scope="module")
-def native(run: Run) -> Result:
+def native(run: Run) -> dict[str, Any]:
     return run("model", "alice/native", "--native", "--public", "--other", "alice/own", "--message", "the stock form")
 
 
-def test_a_model_is_on_the_hub_with_its_tag(hub: LoopbackHub, published: Result) -> None:
-    assert published.status == 0 and published.err == ""
-    files = tree(hub, "alice/own", "v1")
+def test_a_model_is_on_the_hub_with_its_tag(hub: Hub, published: dict[str, Any], place: Path) -> None:
+    assert (published["status"], published["err"]) == (0, "")
+    files, commit = hub.files("alice/own", "v1"), hub.model("alice/own").history()[0]
     assert {"README.md", "config.json", "model.safetensors", "qkv_manifest.json", "tokenizer.json"} <= files.keys()
-    assert look(hub, "alice/own", "")["private"] is True
-    commit = commits(hub, "alice/own")[0]
-    for shown in (commit, f"{hub.url}/alice/own/tree/{commit}", "model, self-contained", f"{len(files)} new", "v1"):
-        assert shown in published.out
+    assert hub.model("alice/own").private and commit.title == "Publish with qkv"
+    assert files["model.safetensors"] == (place / "model" / "model.safetensors").read_bytes()
+    for shown in (commit.sha, f"{hub.url}/alice/own/tree/{commit.sha}", f"{len(files)} new", "v1"):
+        assert shown in published["out"]
 
 
-def test_the_same_again_is_no_commit(hub: LoopbackHub, run: Run, published: Result) -> None:
+def test_the_same_again_is_no_commit(hub: Hub, run: Run, published: dict[str, Any]) -> None:
     again = run("model", "alice/own", "--tag", "v1", "--other", "alice/native")
-    assert again.status == 0 and set(again.methods) == {"GET"}
-    assert f"{len(tree(hub, 'alice/own'))} same; 0 bytes sent" in again.out and len(commits(hub, "alice/own")) == 2
+    assert again["status"] == 0 and again["methods"] == {"GET"}
+    assert f"{len(hub.files('alice/own'))} same; 0 bytes sent" in again["out"]
+    assert len(hub.model("alice/own").history()) == 2
 
 
-def test_a_dry_run_shows_every_file_and_writes_nothing(hub: LoopbackHub, run: Run, published: Result) -> None:
-    shown = run("model", "alice/own", "--native", "--dry-run")
-    assert shown.status == 0 and set(shown.methods) == {"GET"} and len(commits(hub, "alice/own")) == 2
-    rows = {line.split()[1]: line for line in shown.out.splitlines() if line.startswith("│ ")}
-    assert tree(hub, "alice/own").keys() <= rows.keys()
+def test_a_dry_run_shows_every_file_and_writes_nothing(hub: Hub, run: Run, published: dict[str, Any]) -> None:
+    shown = run("model", "alice/own", "--native", "--dry-run", "--revision", "next")
+    assert shown["status"] == 0 and shown["methods"] == {"GET"} and len(hub.model("alice/own").history()) == 2
+    rows = {line.split()[1]: line for line in shown["out"].splitlines() if line.startswith("│ ")}
+    assert hub.files("alice/own").keys() <= rows.keys()
     states = [rows[name].split()[-2] for name in ("model.safetensors", "LICENSE", "modeling_encoder.py")]
     assert states == ["changed", "same", "deleted"]
-    assert "nothing was written" in shown.out
     new = run("model", "alice/another", "--native", "--dry-run")
-    assert "nothing: there is no such repository that you may see" in new.out and look(hub, "alice/another", "") is None
+    assert new["status"] == 0 and ("model", "alice/another") not in hub.repositories
 
 
-def test_the_native_form_has_no_code(hub: LoopbackHub, native: Result) -> None:
-    assert native.status == 0 and "model, native" in native.out
-    assert not [name for name in tree(hub, "alice/native") if name.endswith(".py")]
-    assert look(hub, "alice/native", "/commits/main")[0]["title"] == "the stock form"
+def test_a_version_is_one_commit_with_its_deletions(hub: Hub, run: Run, native: dict[str, Any]) -> None:
+    assert native["status"] == 0 and not [name for name in hub.files("alice/native") if name.endswith(".py")]
+    assert hub.model("alice/native").history()[0].title == "the stock form"
+    run("model", "alice/changing")
+    before = hub.files("alice/changing")
+    second = run("model", "alice/changing", "--native", "--max-shard-size", "20KB", "--revision", "next")
+    after = hub.files("alice/changing", "next")
+    assert second["status"] == 0 and len(hub.model("alice/changing").history("next")) == 3
+    assert hub.files("alice/changing") == before
+    assert "model.safetensors.index.json" in after and not {"model.safetensors", "modeling_encoder.py"} & after.keys()
+    assert ".gitattributes" in hub.model("alice/changing").tree("next")
 
 
-def test_a_pull_request_is_shown(hub: LoopbackHub, run: Run, native: Result) -> None:
+def test_tags_and_visibility_stay(hub: Hub, run: Run, published: dict[str, Any]) -> None:
+    before = dict(hub.model("alice/own").refs)
+    for words in (["--native", "--tag", "v1"], ["--public"], ["--revision", "v1"]):
+        refused = run("model", "alice/own", *words)
+        assert refused["status"] == 1 and refused["err"].count("\n") == 1 and refused["methods"] == {"GET"}
+        assert words[-1].removeprefix("--") in refused["err"]
+    assert hub.model("alice/own").refs == before
+
+
+def test_a_pull_request_proposes(hub: Hub, run: Run, native: dict[str, Any]) -> None:
+    before = hub.files("alice/native")
     result = run("model", "alice/native", "--native", "--pr", "--dtype", "float16", HF_TOKEN="hf_bob")
-    assert result.status == 0 and f"{hub.url}/alice/native/discussions/1" in result.out
+    assert result["status"] == 0 and f"{hub.url}/alice/native/discussions/1" in result["out"]
+    assert hub.files("alice/native") == before != hub.files("alice/native", "refs/pr/1")
 
 
-@pytest.fixture(scope="module")
-def signed(run: Run, place: Path) -> Result:
-    for name in ("alice", "mallory"):
-        keys.pair(place, name)
-    return run("model", "alice/signed", "--native", "--sign", "alice.pem", "--tag", "v1")
+def test_an_upload_that_fails_is_finished_by_the_same_command(hub: Hub, run: Run) -> None:
+    words = ["model", "alice/failing", "--native", "--dtype", "bfloat16"]
+    for pattern, status in ((r"POST /api/repos/create", 500), (r"POST .*/commit/", 503)):
+        with failing(hub, pattern, status):
+            refused = run(*words)
+        assert refused["status"] == 1 and refused["err"].count("\n") == 1 and "same command again" in refused["err"]
+    assert hub.files("alice/failing") == {}
+    with failing(hub, r"POST .*/tag/", 500):
+        assert run(*words, "--tag", "v1")["status"] == 1
+    last = run(*words, "--tag", "v1")
+    assert last["status"] == 0 and len(hub.model("alice/failing").history()) == 2
+    assert hub.files("alice/failing", "v1") == hub.files("alice/failing") != {}
+    # The weights were there since the first try.
+    assert not [path for path in last["paths"] if "/lfs/" in path or "/xorbs/" in path]
 
 
-def test_a_signature_goes_to_the_hub_with_what_it_signs(hub: LoopbackHub, run: Run, signed: Result) -> None:
-    assert signed.status == 0 and "with alice.pem" in signed.out and signed.err == ""
-    assert "model.sig" in tree(hub, "alice/signed", "v1")
-    again = run("model", "alice/signed", "--native", "--sign", "alice.pem", "--tag", "v1")
-    assert again.status == 0 and f"{len(tree(hub, 'alice/signed'))} same; 0 bytes sent" in again.out
-    assert len(commits(hub, "alice/signed")) == 2
+def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path: Path) -> None:
+    run("model", "alice/shared", "--native")
+    (tmp_path / "theirs.txt").write_text("theirs")
+    pushed: list[str] = []
+    hub.before = lambda line: pushed or "/preupload/" not in line or pushed.append(hub.put("alice/shared", tmp_path))
+    refused = run("model", "alice/shared", "--native", "--dtype", "float16")
+    hub.before = len
+    assert refused["status"] == 1 and "somebody else has pushed to alice/shared" in refused["err"]
+    assert hub.model("alice/shared").resolve("main") == pushed[0]
 
 
-def test_another_key_is_another_commit(hub: LoopbackHub, run: Run, signed: Result) -> None:
-    before = tree(hub, "alice/signed")
-    other = run("model", "alice/signed", "--native", "--sign", "mallory.pem", "--revision", "other")
-    after = tree(hub, "alice/signed", "other")
-    assert other.status == 0 and {name for name in after if after[name] != before.get(name)} == {"model.sig"}
-    refused = run("verify", "alice/signed", "--revision", "other", "--signed-by", "alice.pub")
-    assert refused.status == 1 and refused.err.count("\n") == 1
-    assert (
-        "is not what was signed: signature: model.sig was made with another key than the key alice.pub" in refused.err
-    )
-    unsigned = run("verify", "alice/signed", "--revision", commits(hub, "alice/signed")[-1], "--signed-by", "alice.pub")
-    assert unsigned.status == 1 and "model.sig is missing, so nobody signed this" in unsigned.err
-
-
-def test_a_folder_that_was_built_before_is_signed_and_stays_as_it_is(
-    hub: LoopbackHub, run: Run, place: Path, signed: Result
-) -> None:
-    assert run("model", "./built", "--native").status == 0
+def test_a_signature_goes_to_the_hub_and_names_its_signer(hub: Hub, run: Run, place: Path) -> None:
+    shutil.rmtree(place / "built", ignore_errors=True)
+    assert run("model", "./built", "--native")["status"] == 0
     before = {path.name: path.read_bytes() for path in (place / "built").iterdir()}
-    for sent in ("new", "same"):  # a signature that does not hold would not be the same again
-        result = run("./built", "alice/built", "--sign", "alice.pem")
-        assert result.status == 0 and f"{len(before) + 1} {sent}" in result.out, result.err
-    assert tree(hub, "alice/built").keys() == before.keys() | {"model.sig"}
+    for source, name in (("model", "alice/signed"), ("./built", "alice/built")):
+        signed = run(source, name, *(["--native"] if source == "model" else []), "--sign", "alice.pem")
+        assert signed["status"] == 0 and "with alice.pem" in signed["out"] and signed["err"] == ""
+        assert hub.files(name).keys() == before.keys() | {"model.sig"}
     assert {path.name: path.read_bytes() for path in (place / "built").iterdir()} == before
+    other = run("verify", "alice/signed", "--signed-by", "mallory.pub")
+    assert other["status"] == 1 and other["err"].count("\n") == 1 and "mallory.pub" in other["err"]
+    unsigned = run("verify", "alice/native", "--signed-by", "alice.pub")
+    assert unsigned["status"] == 1 and "model.sig is missing" in unsigned["err"]
 
 
 @pytest.mark.slow
-def test_what_came_from_the_hub_is_what_was_signed(run: Run, signed: Result) -> None:
+def test_what_came_from_the_hub_is_what_was_signed(run: Run) -> None:
     """Out of the client's cache, which holds links, by every way of loading."""
-    verified = run("verify", "alice/signed", "--revision", "v1", "--signed-by", "alice.pub")
-    assert verified.status == 0, verified.err
-    assert "files are what the key alice.pub signed" in verified.out.splitlines()[-1]
+    assert run("model", "alice/kept", "--native", "--sign", "alice.pem")["status"] == 0
+    verified = run("verify", "alice/kept", "--signed-by", "alice.pub")
+    assert verified["status"] == 0 and "alice.pub signed" in verified["out"], verified["err"]
 
 
-def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
+def test_a_secret_never_reaches_the_hub(hub: Hub, run: Run) -> None:
     result = run("leaky", "alice/leaky", "--native")
-    assert result.status == 1 and result.methods == [] and look(hub, "alice/leaky", "") is None
-    assert "tokenizer.json holds a Hugging Face token (model.vocab, a key); remove that" in result.err
-    assert TOKEN not in result.err + result.out
+    assert result["status"] == 1 and result["methods"] == set() and ("model", "alice/leaky") not in hub.repositories
+    assert "tokenizer.json holds a Hugging Face token" in result["err"] and TOKEN not in result["err"] + result["out"]
 
 
-@pytest.mark.parametrize(("words", "sentence"), tables.beside(__file__).items())
-def test_a_mistake_is_one_sentence(run: Run, words: str, sentence: str) -> None:
+@pytest.mark.parametrize(("words", "mentions"), tables.beside(__file__).items())
+def test_a_mistake_is_one_sentence(run: Run, words: str, mentions: str) -> None:
     result = run(*words.split())
-    assert result.status == 1 and result.out == ""
-    assert result.err.startswith(f"qkv: {sentence}") and result.err.count("\n") == 1, result.err
+    assert (result["status"], result["out"]) == (1, "") and result["err"].count("\n") == 1
+    assert all(word in result["err"] for word in mentions.split()), result["err"]
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "mention"),
+    [
+        ("", None, "hf auth login"),
+        ("hf_unknown", None, "HF_TOKEN"),
+        ("hf_ro", None, "write access"),
+        ("hf_alice", 404, "check the name"),
+        ("hf_alice", 413, "--max-shard-size"),
+        ("hf_alice", 400, "not now"),
+    ],
+)
+def test_a_refusal_says_how_to_mend_it(hub: Hub, run: Run, token: str, status: int | None, mention: str) -> None:
+    name = f"alice/refused-{hashlib.sha256(f'{token}{status}'.encode()).hexdigest()[:6]}"
+    with failing(hub, "POST .*/commit/" if status else "nothing", status or 0):
+        result = run("model", name, "--native", HF_TOKEN=token)
+    assert result["status"] == 1 and mention in result["err"] and result["err"].count("\n") == 1
+    assert "hf_" not in result["err"]

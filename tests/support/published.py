@@ -62,11 +62,11 @@ def change_json(path: Path, **fields: Any) -> None:
 
 
 def forget_releases(folder: Path) -> None:
-    """Make the code of a folder, with its manifest, that of a qkv which stated no releases of transformers."""
-    earlier = identity(folder)
+    """Make the code of a folder, with its manifest and card, that of a qkv tested with older releases."""
+    earlier, stated = identity(folder), re.compile("(ested with transformers) .* to .*[.]")
     for path in folder.glob("*.py"):
-        path.write_text(re.sub("# Tested with transformers .*\n", "", path.read_text()))
-    text = re.sub("\n.* tested with transformers .*\n", "", (folder / "README.md").read_text())
+        path.write_text(stated.sub(r"\1 5.22 to 5.23.", path.read_text()))
+    text = stated.sub(r"\1 5.22 to 5.23.", (folder / "README.md").read_text())
     write_manifest(folder, card=lambda digest: text.replace(earlier, digest))
 
 

@@ -1,23 +1,46 @@
 """Write model cards: the words are the template's, the numbers those of a record, a certificate or a config."""
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
+from jinja2 import UndefinedError
 
+from qkv.configuration import presets
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.common.templates import render
-from qkv.scripts.publishing.card.metadata import metadata
-from qkv.scripts.publishing.card.model import CardModel, Place
-from qkv.scripts.publishing.card.own_data import facts_of, is_own, name, title
-from qkv.scripts.publishing.card.parity import check_certificate, parity_rows, worst_layers
-from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
+from qkv.scripts.publishing.card.model import CardModel, Place, describe, differences
+from qkv.scripts.publishing.card.record import (
+    Record,
+    check_record,
+    facts_of,
+    is_own,
+    metadata,
+    name,
+    published,
+    settings,
+    title,
+)
 from qkv.scripts.publishing.card.usage import TEMPLATES, programs
 from qkv.scripts.recipes.loading import names
 
 FOLDER = Path(__file__).parents[3] / "model_cards"
+PAGE = FOLDER / "PARITY.md"
+MEASURED_WITH = re.compile(r"^(transformers \S+, torch \S+, \S+)\.$", re.MULTILINE)
+
+
+@contextmanager
+def complete(source: str) -> Iterator[None]:
+    """Raise ValueError where a field is missing."""
+    try:
+        yield
+    except (KeyError, UndefinedError) as error:
+        raise ValueError(f"{source} lacks a field that a card cannot do without ({error})") from error
 
 
 def make_card(record: Record, **place: Any) -> ModelCard:
@@ -25,31 +48,27 @@ def make_card(record: Record, **place: Any) -> ModelCard:
 
     ValueError names the field that a record lacks, and an unknown kind of task, preset or form.
     """
-    check_record(record)
-    recipe = record["recipe"]
-    subject = CardModel.of(name(record), record["config"], recipe["architecture"], Place(**place))
-    return rendered(
-        subject,
-        recipe["model"],
-        record=record,
-        recipe=recipe,
-        task=record["task"],
-        base=record.get("base_model"),
-        comparison={"seeds": [record["seed"]], "models": {}, **record.get("comparison", {})},
-        title=title(record),
-        own=facts_of(record),
-        drawn_by=drawn_by(record),
-        measured={name for metrics in record["metrics"].values() for name in metrics},
-        command=published(record["command"]),
-        settings=settings(recipe, own=is_own(record)),
-        citation=citation(recipe),
-    )
-
-
-def drawn_by(record: Record) -> str | None:
-    """Return the command that trains a recipe of qkv again and draws all its pictures; None for other trainings."""
-    recipe = record["recipe"]["name"]
-    return f"qkv quickstart {recipe}" if record.get("pictures") and recipe in names() and not is_own(record) else None
+    with complete("the record"):
+        check_record(record)
+        recipe = record["recipe"]
+        subject = describe(name(record), record["config"], recipe["architecture"], Place(**place))
+        is_recipe = record.get("pictures") and recipe["name"] in names() and not is_own(record)
+        return rendered(
+            subject,
+            recipe["model"],
+            record=record,
+            recipe=recipe,
+            task=record["task"],
+            base=record.get("base_model"),
+            comparison={"seeds": [record["seed"]], "models": {}, **record.get("comparison", {})},
+            title=title(record),
+            own=facts_of(record),
+            drawn_by=f"qkv quickstart {recipe['name']}" if is_recipe else None,
+            measured={name for metrics in record["metrics"].values() for name in metrics},
+            command=published(record["command"]),
+            settings=settings(recipe, own=is_own(record)),
+            citation=" ".join(getattr(presets, recipe["preset"]).__doc__.split()) if recipe.get("preset") else "",
+        )
 
 
 def plain_card(
@@ -59,35 +78,46 @@ def plain_card(
 
     It says that nothing was measured. ValueError for a config that names no class, and for a wrong certificate.
     """
-    for field, what in {"model_type": "type", "architectures": "class"}.items():
+    for field in ("model_type", "architectures"):
         if not config.get(field):
-            raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
-    subject = CardModel.of(name, config, config["architectures"][0], Place(**place))
-    worst = None
-    if certificate:
-        check_certificate(certificate, subject.architecture)
-        worst = worst_layers(certificate)
-    return rendered(subject, subject.differences(), certificate=certificate, worst=worst)
+            raise ValueError(f"the config of {name} has no {field!r}; give that of a saved model")
+    subject, worst = describe(name, config, config["architectures"][0], Place(**place)), None
+    with complete("the certificate of qkv convert --check"):
+        if certificate:
+            one, other = (certificate[side]["class"] for side in ("source", "target"))
+            if subject.architecture not in (one, other):
+                raise ValueError(f"the certificate is of {one} and {other}, and this model is a {subject.architecture}")
+            worst = worst_layers(certificate)
+        return rendered(subject, differences(config), certificate=certificate, worst=worst)
+
+
+def worst_layers(certificate: dict[str, Any]) -> dict[str, tuple[str, dict[str, float]]]:
+    """Return {precision: (the layer with the largest relative difference, its numbers)}."""
+    return {
+        name: max(
+            ((layer, measured[name]) for layer, measured in certificate["layers"].items()),
+            key=lambda item: item[1]["max"] / (item[1]["scale"] or 1.0),
+        )
+        for name in certificate["limits"]
+    }
 
 
 def rendered(subject: CardModel, config: dict[str, Any], record: Record | None = None, **facts: Any) -> ModelCard:
-    """Fill the template; sections of what is not known are left out."""
+    """Fill the template, which leaves out the sections of unknown facts."""
     recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
-    parity, measured_with = parity_rows(subject.stock)
+    page, sample = PAGE.read_text(encoding="utf-8"), task.get("sample", {})
+    parity = [row for row in page.splitlines() if row.startswith(f"| {subject.stock} | ") and "| Qkv" in row]
     facts = {"certificate": None, "citation": "", "own": {}, "recipe": recipe, "record": record, **facts}
-    sample = task.get("sample", {})
-    prompt = recipe.get("prompt") or sample.get("prompt", "")
+    prompt, beside = recipe.get("prompt") or sample.get("prompt", ""), ("about", "pair")
     text = render(
         TEMPLATES / "card.md.j2",
         metadata=metadata(subject, record),
         subject=subject,
-        programs=programs(
-            subject, prompt, task.get("usage", ""), about=sample.get("about", ""), pair=sample.get("pair", "")
-        ),
+        programs=programs(subject, prompt, task.get("usage", ""), **{key: sample.get(key, "") for key in beside}),
         config=json.dumps(config, indent=2),
         parity=parity,
-        measured_with=measured_with,
-        thousands="{:,}".format,
+        measured_with="".join(MEASURED_WITH.findall(page)),
+        thousands=lambda count: f"{int(count):,}",
         format_metric=format_metric,
         format_range=format_range,
         **facts,
@@ -96,16 +126,12 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
 
 
 def record_card(record: Path, **place: Any) -> str:
-    """Return the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing.
-
-    `place` are the fields of `Place`.
-    """
+    """Return the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing."""
     try:
         facts = json.loads(record.read_text(encoding="utf-8"))
-        check_record(facts)
-        ours = facts["config"]["model_type"].startswith("qkv_")
-        text = str(make_card(facts, form="self-contained" if ours else "native", **place))
-    except ValueError as error:
+        is_ours = facts["config"]["model_type"].startswith("qkv_")
+        text = str(make_card(facts, form="self-contained" if is_ours else "native", **place))
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
     if missing := [name for name in facts.get("pictures", {}) if not (record.parent / name).is_file()]:
         raise ValueError(f"{record.parent / missing[0]} is missing, which {record} names as a picture; put it there")
@@ -113,10 +139,5 @@ def record_card(record: Path, **place: Any) -> str:
 
 
 def write_card(record: Path, card: Path, **place: Any) -> None:
-    """Write the card of a `record.json`; ValueError as `record_card`."""
+    """Write the card of a `record.json`; `place` are the fields of `Place`, ValueError as `record_card`."""
     write_atomically(card, record_card(record, **place))
-
-
-def companions(record: Record, folder: Path) -> dict[str, bytes]:
-    """Return the pictures that lie in the run folder and stand on the card."""
-    return {name: (folder / name).read_bytes() for name in record.get("pictures", {})}

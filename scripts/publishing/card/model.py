@@ -10,15 +10,10 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion.config import lost_on_writing
 from qkv.modeling.conversion.convert import chosen, our_pairs
-from qkv.scripts.publishing.card.heads import HEADS, IMAGE_FEATURES
+from qkv.scripts.publishing.card.heads import FRONTENDS, HEADS, IMAGE_FEATURES
 from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
-# Fields of configs, by which their frontend is known.
-NAMED_FRONTENDS = {
-    **{"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"},
-    "backbone_config": "feature_map",
-}
 Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
 # Fields of a config that do not describe the architecture.
@@ -44,7 +39,10 @@ class Place:
 
 @dataclass(frozen=True)
 class CardModel:
-    """A model as its card names it: class and type in its form, and the equivalent class of transformers."""
+    """A model as its card names it: class and type in its form, its task, and the equivalent class of transformers.
+
+    `frontend` is its kind of input: tokens, patches, a feature map, a spectrogram or both images and texts.
+    """
 
     name: str
     config: Config
@@ -53,21 +51,8 @@ class CardModel:
     auto_class: str
     stock: str | None
     place: Place
-
-    @classmethod
-    def of(cls, name: str, config: Config, architecture: str, place: Place) -> "CardModel":
-        """Describe a config and a class of qkv or transformers; ValueError for a form that does not exist."""
-        native, ours = place.form == "native", config["model_type"].startswith("qkv_")
-        if not ours and not native:
-            raise ValueError(f"{architecture} is a stock model, which has no self-contained form; give form='native'")
-        stock = counterpart(config, architecture) if ours else (config["model_type"], architecture)
-        if native and stock is None:
-            raise ValueError(f"{name} has no native form: stock transformers has no such architecture")
-        auto = auto_class(config, architecture)
-        model_type, shown = stock if native and stock else (config["model_type"], architecture)
-        return cls(
-            name, config, shown, model_type, auto if auto in HEADS else "AutoModel", stock[1] if stock else None, place
-        )
+    frontend: str
+    task: str | None
 
     @property
     def native(self) -> bool:
@@ -79,53 +64,48 @@ class CardModel:
         """Return its name on the Hub, or a placeholder."""
         return self.place.repo or f"user/{self.name}"
 
-    @property
-    def other(self) -> str | None:
-        """Return the address of the other form."""
-        other = self.place.other
-        return other if other is None or "://" in other else f"https://huggingface.co/{other}"
 
-    @property
-    def encoder(self) -> Config:
-        """Return the config of its encoder where it has one, its own otherwise."""
-        encoder: Config = self.config.get("encoder", self.config)
-        return encoder
-
-    @property
-    def frontend(self) -> str:
-        """Return its kind of input: tokens, patches, both or a spectrogram; the encoder's where there is one."""
-        if "vision_config" in self.config:
-            return "both"
-        if self.auto_class == "AutoModelForCausalLM":  # also a decoder alone of a model of speech
-            return "tokens"
-        return next((kind for field, kind in NAMED_FRONTENDS.items() if field in self.encoder), "tokens")
-
-    @property
-    def predicts_contacts(self) -> bool:
-        """Return whether it has the head that AutoModel loads, and that no task of the Hub is for."""
-        return self.architecture.endswith("ForContactPrediction")
-
-    @property
-    def task(self) -> str | None:
-        """Return the Hub's name of its task."""
-        if self.predicts_contacts:
-            return None
-        if self.auto_class == "AutoModel" and self.frontend in ("patches", "feature_map"):
-            return IMAGE_FEATURES
-        return HEADS[self.auto_class]
-
-    def differences(self) -> Config:
-        """Return the fields of the config that are not the defaults of its type, without labels and `auto_map`."""
-        return changed(self.config, config_class(self.config["model_type"])().to_dict())
+def describe(name: str, config: Config, architecture: str, place: Place) -> CardModel:
+    """Describe a config and a class of qkv or transformers; ValueError for a form that does not exist."""
+    is_native, is_ours = place.form == "native", config["model_type"].startswith("qkv_")
+    if not is_ours and not is_native:
+        raise ValueError(f"{architecture} is a stock model, which has no self-contained form; give form='native'")
+    stock = counterpart(config, architecture) if is_ours else (config["model_type"], architecture)
+    if is_native and stock is None:
+        raise ValueError(f"{name} has no native form: stock transformers has no such architecture")
+    auto = auto_class(config, architecture)
+    auto = auto if auto in HEADS else "AutoModel"
+    model_type, shown = stock if is_native and stock else (config["model_type"], architecture)
+    inputs = frontend(config, auto)
+    return CardModel(
+        name, config, shown, model_type, auto, stock and stock[1], place, inputs, task(architecture, auto, inputs)
+    )
 
 
-def config_class(model_type: str) -> type[PreTrainedConfig]:
-    """Return the class of a config; ValueError for a type that this transformers does not know."""
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"model_type={model_type!r} is known neither to qkv nor to transformers {transformers.__version__}"
-        )
-    return CONFIG_MAPPING[model_type]
+def frontend(config: Config, auto_class: str) -> str:
+    """Return the kind of input of a model; the encoder's where there is one."""
+    if "vision_config" in config:
+        return "both"
+    if auto_class == "AutoModelForCausalLM":  # also a decoder alone of a model of speech
+        return "tokens"
+    return next((kind for name, kind in FRONTENDS.items() if name in config.get("encoder", config)), "tokens")
+
+
+def task(architecture: str, auto_class: str, frontend: str) -> str | None:
+    """Return the Hub's name of the task of a head; it has none for contacts, whose head AutoModel loads."""
+    if architecture.endswith("ForContactPrediction"):
+        return None
+    is_of_images = auto_class == "AutoModel" and frontend in ("patches", "feature_map")
+    return IMAGE_FEATURES if is_of_images else HEADS[auto_class]
+
+
+def differences(config: Config) -> Config:
+    """Return the fields of a config that are not the defaults of its type, without labels and `auto_map`."""
+    kind = config["model_type"]
+    if kind not in CONFIG_MAPPING:
+        raise ValueError(f"model_type={kind!r} is known neither to qkv nor to transformers {transformers.__version__}")
+    config_class: type[PreTrainedConfig] = CONFIG_MAPPING[kind]
+    return changed(config, config_class().to_dict())
 
 
 def changed(values: Config, defaults: Config) -> Config:

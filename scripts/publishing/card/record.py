@@ -1,49 +1,38 @@
-"""Check the record of a training, and read from it what a card cannot show as it stands."""
+"""Read from the record of a training the facts that a card does not show as they stand, and its YAML head."""
 
+import re
 import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.publishing.card.heads import KINDS
-from qkv.scripts.publishing.card.metadata import check_relation
+from qkv.scripts.data import truncation
+from qkv.scripts.publishing.card.heads import KINDS, TABLES
+from qkv.scripts.publishing.card.model import CardModel
 from qkv.scripts.recipes.keys import GROUPS
 
 Record = dict[str, Any]
-# Fields that the record of a training must have.
-REQUIRED = (
-    "recipe.name recipe.title recipe.architecture recipe.model recipe.limits recipe.max_steps recipe.precision "
-    "config.model_type parameters task.name task.title task.kind task.source data.sizes data.sha256 seed commit "
-    "command device.type device.name device.threads device.processes versions metrics time.training_wall_s "
-    "time.training_cpu_s"
-).split()
-# Recipe fields that stand elsewhere on the card.
+RELATIONS = ("finetune", "quantized", "adapter", "merge")
+# Recipe fields that stand elsewhere on the card, and those that act on example data alone.
 ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset", "card")
-# Those that act on example data alone.
 OF_EXAMPLES = ("text.made", "text.symbols")
+SHOWN = 20  # classes on a card
 
 
 def check_record(record: Record) -> None:
-    """Raise ValueError where a record lacks a field, or has a task or relation that the Hub does not know."""
-    # A metric needs the size of its split.
-    sizes = [f"data.sizes.{split}" for split in record.get("metrics", ())] if isinstance(record, dict) else []
-    for path in (*REQUIRED, *sizes):
-        if not has_field(record, *path.split(".", 2)):
-            raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
-    if base := record.get("base_model"):
-        check_relation(base)
-    if record["task"]["kind"] not in KINDS:
-        raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
-
-
-def has_field(values: Any, *names: str) -> bool:
-    """Return whether nested values have a field."""
-    for name in names:
-        if not isinstance(values, dict) or name not in values:
-            return False
-        values = values[name]
-    return True
+    """Raise ValueError for a task or a relation to a base model that the Hub does not know."""
+    base, kind, preset = record.get("base_model"), record["task"]["kind"], record["recipe"].get("preset")
+    for field, value, known in (
+        ("base_model.relation", base and base["relation"], (None, *RELATIONS)),
+        ("task.kind", kind, KINDS),
+        ("recipe.preset", preset, (None, *presets.names())),
+    ):
+        if value not in known:
+            raise ValueError(f"the record's {field}={value!r} is not one of {', '.join(filter(None, known))}")
 
 
 def published(command: str) -> str:
@@ -54,7 +43,7 @@ def published(command: str) -> str:
 def settings(recipe: Record, *, own: bool = False) -> list[tuple[str, Any]]:
     """Return the recipe's fields that the card does not show elsewhere, spelt as on the command line.
 
-    A group of defaults is left out, and with own data what acts on example data alone.
+    A group of defaults is left out, and with own data the fields that act on example data alone.
     """
     usual = {name: asdict(group()) for name, group in GROUPS.items()}
     rows: list[tuple[str, Any]] = []
@@ -70,11 +59,102 @@ def settings(recipe: Record, *, own: bool = False) -> list[tuple[str, Any]]:
     return [(key, part) for key, part in rows if not key.startswith(unused) and not (own and part == "")]
 
 
-def citation(recipe: Record) -> str:
-    """Return the paper of the recipe's preset."""
-    preset = recipe.get("preset")
-    if preset is None:
-        return ""
-    if preset not in presets.names():
-        raise ValueError(f"the record's recipe.preset={preset!r} is not one of {', '.join(presets.names())}")
-    return " ".join(getattr(presets, preset).__doc__.split())
+def is_own(record: Record) -> bool:
+    """Tell whether the data were a person's own, and no example data: then the record says how they were split."""
+    return "split" in record["data"]
+
+
+def is_other_than_translation(record: Record) -> bool:
+    """Tell whether texts were written from others of which no recipe says that they are translations."""
+    return is_own(record) and record["task"]["kind"] == "translation" and not record["recipe"]["title"]
+
+
+def title(record: Record) -> str:
+    """Return the title of a model: that of a person or the recipe, or its task and its data."""
+    recipe = record["recipe"]
+    if said := recipe.get("card", {}).get("title") or recipe["title"]:
+        return str(said).strip().removesuffix(".")
+    task, classes = record["task"], record["data"].get("classes", {}).get("train", {})
+    learnt = TABLES["learnt"].get(task["kind"], task["kind"].replace("-", " ").capitalize())
+    learnt = "Text regression" if learnt == "Text classification" and not classes else learnt
+    return f"{learnt} on {task['title']}" + (f", {len(classes)} classes" if classes else "")
+
+
+def name(record: Record) -> str:
+    """Return the name of a model: that of the recipe, or of own data."""
+    task, recipe = record["task"], record["recipe"]["name"]
+    if not is_own(record):
+        return f"qkv-{recipe}"
+    last = task["name"].rpartition("/")[2]
+    stem = last if task["source"] else Path(last).stem
+    return f"qkv-{re.sub(r'[^a-zA-Z0-9.-]+', '-', stem).strip('-.') or recipe}"
+
+
+def class_rows(record: Record) -> list[tuple[str, list[int]]]:
+    """Return the classes, most frequent first, with their counts in each split."""
+    counts = record["data"].get("classes", {})
+    train = counts.get("train", {})
+    known = sorted(set().union(*counts.values()), key=lambda each: (-train.get(each, 0), each)) if train else []
+    return [(printable(each), [counts[split].get(each, 0) for split in record["data"]["sizes"]]) for each in known]
+
+
+def printable(text: str) -> str:
+    """Return a text on one line."""
+    return " ".join(text.split()) or '""'
+
+
+def facts_of(record: Record) -> dict[str, Any]:
+    """Return the facts about own data that the template does not read from the record; nothing for other data."""
+    if not is_own(record):
+        return {}
+    rows, truncated = class_rows(record), record["data"].get("truncated", {})
+    return {
+        "rows": rows[:SHOWN],
+        "more": len(rows[SHOWN:]),
+        "printable": printable,
+        "truncated": truncation.truncated_sentence(truncated),
+        "much_truncated": "truncated" in record["data"] and truncation.is_much(truncated),
+    }
+
+
+def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelCardData:
+    """Return the YAML head of a card; unrecorded facts are left out."""
+    record = record or {}
+    task, base = record.get("task", {}), record.get("base_model")
+    evaluations = results(record) if record else []
+    is_told = task and not subject.architecture.endswith("ForContactPrediction")
+    is_told = is_told and not is_other_than_translation(record)
+    said = record.get("recipe", {}).get("card", {})
+    return ModelCardData(
+        model_name=subject.name if evaluations else None,
+        # Weights that come from elsewhere have its license, and weights of own data the license that their owner says.
+        license=said.get("license") or ("apache-2.0" if record and not base and not is_own(record) else None),
+        library_name="transformers",
+        pipeline_tag=task["kind"] if is_told else subject.task,
+        tags=["qkv", subject.model_type, *([] if subject.native else ["custom_code"])],
+        language=said.get("language", "").replace(",", " ").split() or task.get("language"),
+        datasets=[task["dataset"]] if "dataset" in task else None,
+        metrics=sorted({result.metric_type for result in evaluations}) or None,
+        eval_results=evaluations or None,
+        base_model_relation=base["relation"] if base else None,
+        base_model=base["id"] if base else None,
+    )
+
+
+def results(record: dict[str, Any]) -> list[EvalResult]:
+    """Return every metric of every split but validation."""
+    task = record["task"]
+    kind = "text2text-generation" if is_other_than_translation(record) else task["kind"]
+    return [
+        EvalResult(
+            task_type=kind,
+            dataset_type=task.get("dataset", task["name"]),
+            dataset_name=task["title"],
+            dataset_split=split,
+            metric_type=metric,
+            metric_value=round(value, 4),
+        )
+        for split, metrics in record["metrics"].items()
+        for metric, value in metrics.items()
+        if metric != "loss" and split != "validation"
+    ]

@@ -10,7 +10,7 @@ from qkv.scripts.publishing.card.model import CardModel
 TEMPLATES = Path(__file__).with_name("templates")
 # Fields with the maximum length of a decoder, and the length of Whisper's prompt.
 ENDS, STARTS = ("max_target_positions", "max_position_embeddings"), 4
-# What models of texts are asked, and those of proteins: the residues at the beginning of crambin.
+# Inputs of models of texts, and of models of proteins: the residues at the beginning of crambin.
 SENTENCE, PROTEIN = "The sky is blue.", "T T C C P S I V A R S N F N V C R L P G"
 # The limit of transformers' own speech recognition pipeline.
 MOST = 256
@@ -28,10 +28,11 @@ def programs(
     reads, trust = subject.place.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:
         return [usage.replace("model=...", f'model="{subject.repo}"{trust}')]
+    is_of_proteins = subject.architecture.endswith("ForContactPrediction")
     facts = {
         "about": about,
         "pair": quoted(pair) if pair else "",
-        "text": quoted(prompt or (PROTEIN if subject.predicts_contacts else SENTENCE)),
+        "text": quoted(prompt or (PROTEIN if is_of_proteins else SENTENCE)),
         "masked": quoted(prompt or "The sky is {mask}."),
         "labels": quoted(prompt.split(", ") if isinstance(prompt, str) and prompt else prompt or ["a cat", "a dog"]),
         # The recipe's labels as they stand, where the pipeline would make each a sentence of its own.

@@ -14,6 +14,8 @@ from qkv.scripts.common.files import staged, write_atomically
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
 
+README = "README.md"
+
 
 def build_folder(
     model: PreTrainedModel,

@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from textwrap import fill
@@ -25,11 +25,7 @@ class Source:
     def __init__(self, text: str) -> None:
         self.text, self.tree = text, ast.parse(text)
         self.lines = text.splitlines(keepends=True)
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """Offset of each line, and of the end."""
-        return [*accumulate(map(len, self.lines), initial=0)]
+        self.starts = [*accumulate(map(len, self.lines), initial=0)]
 
     def span(self, node: Any) -> tuple[int, int]:
         """Return (start, end) of an expression; the parser counts columns in bytes."""
@@ -59,19 +55,9 @@ class Source:
         return text
 
 
-@dataclass(frozen=True)
-class Part:
-    """A module to be joined: its text without docstring and imports, these, and the names that it defines."""
-
-    docstring: str
-    imports: tuple[Any, ...]
-    names: frozenset[str]
-    text: str
-
-
 @cache
-def part_of(text: str, module: str) -> Part:
-    """Take the text of a module apart; ValueError names a line that cannot be joined."""
+def part_of(text: str, module: str) -> tuple[str, list[Any], frozenset[str], str]:
+    """Return docstring, imports, defined names and other text of a module; ValueError for an import below the top."""
     source = Source(text)
     docstring, imports = ast.get_docstring(source.tree) or "", []
     cut = source.tree.body[:1] if docstring else []
@@ -80,11 +66,13 @@ def part_of(text: str, module: str) -> Part:
         if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
             cut.append(node)
             imports += inner
-        else:
-            check_no_import(node, module)
+            continue
+        for each in ast.walk(node):
+            if isinstance(each, ast.Import | ast.ImportFrom):  # transformers would demand it on loading
+                raise ValueError(f"{module}, line {each.lineno}: an import below the top; move it to the top")
     names = frozenset(name for node in source.tree.body for name in defined(node)) - {"__all__"}
     rest = source.replaced((source.statement(node), "") for node in cut).strip()
-    return Part(docstring, tuple(imports), names, f"{rest}\n\n\n")
+    return docstring, imports, names, f"{rest}\n\n\n"
 
 
 @dataclass
@@ -103,24 +91,23 @@ class Joined:
         """Append a module after those it imports from the folder; ValueError names a line that cannot be joined."""
         if module in self.docstrings:
             return
-        path = locate(module)
+        spec: Any = importlib.util.find_spec(module)
+        path = Path(spec.origin)
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        part = part_of(path.read_text(encoding="utf-8"), module)
-        self.docstrings[module] = part.docstring
-        for node in part.imports:
+        self.docstrings[module], imports, names, text = part_of(path.read_text(encoding="utf-8"), module)
+        for node in imports:
             self.follow(node, package, f"{module}, line {node.lineno}")
-        if clashes := sorted(self.names & part.names):
+        if clashes := sorted(self.names & names):
             raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
-        self.names |= part.names
-        self.text += part.text
+        self.names |= names
+        self.text += text
 
     def follow(self, node: Any, package: str, place: str) -> None:
         """Add the module that is imported from this folder, or keep an import from elsewhere."""
         if not getattr(node, "level", 0):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
-            if package.partition(".")[0] in {name.partition(".")[0] for name in names}:
-                raise ValueError(f"{place}: imports {package.partition('.')[0]} by name; import relatively")
             self.imports.append(ast.unparse(node))
+            if re.search(rf"\b{package.partition('.')[0]}\b", self.imports[-1]):
+                raise ValueError(f"{place}: imports the package by name; import relatively")
             return
         if not node.module or any(alias.asname or alias.name == "*" for alias in node.names):
             raise ValueError(f"{place}: joined modules share their names; write `from .module import Name`")
@@ -157,7 +144,7 @@ class Joined:
 def import_lines(imports: Iterable[str], used: Collection[str]) -> str:
     """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
     rows: set[tuple[int, bool, str, str]] = set()
-    members: dict[tuple[str, str], set[str]] = defaultdict(set)  # what is renamed has a line of its own
+    members: dict[tuple[str, str], set[str]] = defaultdict(set)  # a renamed name has a line of its own
     for node in ast.parse("\n".join(imports)).body:
         for alias in getattr(node, "names", []):
             if (alias.asname or alias.name).partition(".")[0] not in used:
@@ -190,17 +177,12 @@ def without_rows(text: str, words: Collection[str]) -> str:
     """Return a text whose top-level tables with string keys have no row for these words."""
     source, edits = Source(text), []
     blocks = (ast.FunctionDef, ast.ClassDef)
-    tables = [node for top in source.tree.body if not isinstance(top, blocks) for node in ast.walk(top)]
-    for table in tables:
-        if not isinstance(table, ast.Dict):
-            continue
+    tops = [node for node in source.tree.body if not isinstance(node, blocks)]
+    for table in (node for top in tops for node in ast.walk(top) if isinstance(node, ast.Dict)):
         keys: list[Any] = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
         if all(isinstance(key, str) for key in keys) and set(keys) & set(words):
-            rows = [
-                f'"{key}": {text[slice(*source.span(value))]}'
-                for key, value in zip(keys, table.values, strict=True)
-                if key not in words
-            ]
+            pairs = [(key, value) for key, value in zip(keys, table.values, strict=True) if key not in words]
+            rows = [f'"{key}": {text[slice(*source.span(value))]}' for key, value in pairs]
             line = f"{{{', '.join(rows)}}}"
             if table.col_offset + len(line) > LINE:
                 line = "{\n" + "".join(f"    {row},\n" for row in rows) + "}"
@@ -223,26 +205,11 @@ def reachable(text: str, roots: Iterable[str]) -> str:
     return source.replaced((source.statement(node), "") for node in gone)
 
 
-def locate(module: str) -> Path:
-    """Return the source file of a module without importing it; ValueError when there is none."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise ValueError(f"{module} is not a module with a source file")
-    return Path(spec.origin)
-
-
 def type_checking(node: ast.stmt) -> list[ast.stmt]:
     """Return the statements below `if TYPE_CHECKING:` where there are imports alone."""
     if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
         return []
     return node.body if all(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body) else []
-
-
-def check_no_import(node: ast.stmt, module: str) -> None:
-    """Raise ValueError on an import below the top level, which transformers would demand on loading."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Import | ast.ImportFrom):
-            raise ValueError(f"{module}, line {inner.lineno}: an import below the top; move it to the top")
 
 
 def defined(node: ast.stmt) -> list[str]:

@@ -11,19 +11,15 @@ from qkv.configuration.configuration_base import QkvConfig
 from qkv.modeling.conversion.files import CONFIG, write_json
 from qkv.scripts.common.files import RECORD
 from qkv.scripts.publishing.card.card import record_card, write_card
-from qkv.scripts.publishing.export.folder import complete_folder
-from qkv.scripts.publishing.export.tested_releases import UNSTATED, spelled
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, listed, read_manifest
-from qkv.scripts.publishing.integrity.manifest_types import RELEASES
+from qkv.scripts.publishing.export.folder import README, complete_folder
+from qkv.scripts.publishing.export.tested_releases import spelled
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, RELEASES, listed, read_manifest
 
-README, CARD = "README.md", "card.md"
+CARD = "card.md"
 
 
 def complete_run(folder: Path, model: PreTrainedModel) -> None:
-    """Add code, card and manifest to the model of a finished run.
-
-    A stock model needs the card alone, as does a run of an earlier qkv, whose model has a folder of its own.
-    """
+    """Add code, card and manifest to the model of a finished run; a stock model needs the card alone."""
     if isinstance(model.config, QkvConfig) and (folder / CONFIG).is_file():
         complete_folder(folder, model, lambda digest: record_card(folder / RECORD, digest=digest))
     else:
@@ -37,8 +33,7 @@ def write_run_card(folder: Path) -> Path:
         write_card(folder / RECORD, card)
         return card
     manifest = read_manifest(folder)
-    tested = spelled(manifest.get(RELEASES, UNSTATED))
-    write_card(folder / RECORD, card, digest=manifest["identity"], tested=tested)
+    write_card(folder / RECORD, card, digest=manifest["identity"], tested=spelled(manifest[RELEASES]))
     manifest["files"][card.name] = listed(card)
     write_json(folder / MANIFEST, manifest)
     return card

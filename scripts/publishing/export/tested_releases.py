@@ -9,11 +9,9 @@ from transformers.utils import logging
 
 # What pyproject.toml admits at least, and what constraints.txt installs.
 TESTED = {"oldest": "5.23", "newest": "5.24"}
-# Of code from before it stated its releases.
-UNSTATED = {"oldest": "5.23", "newest": "5.23"}
-ORIGIN = "\n# Made from qkv "
 STATED = re.compile(
-    r"^# Tested with transformers (?P<oldest>\d{1,4}\.\d{1,4}) to (?P<newest>\d{1,4}\.\d{1,4})\.$", re.M
+    r"^# Made from qkv .*\n# Tested with transformers (?P<oldest>\d{1,4}\.\d{1,4}) to (?P<newest>\d{1,4}\.\d{1,4})\.$",
+    re.M,
 )
 # Characters of a file that its header is within.
 BEGINNING = 2000
@@ -26,10 +24,8 @@ def stated_releases(folder: Path) -> dict[str, str] | None:
     for path in sorted(folder.glob("modeling_*.py")):
         if path.is_file():
             with path.open(encoding="utf-8", errors="replace") as file:
-                beginning = file.read(BEGINNING)
-            if ORIGIN in beginning:
-                stated = STATED.search(beginning)
-                return stated.groupdict() if stated else UNSTATED
+                if stated := STATED.search(file.read(BEGINNING)):
+                    return stated.groupdict()
     return None
 
 
@@ -39,14 +35,11 @@ def is_outdated(tested: dict[str, str] | None) -> bool:
 
 
 def untested(folder: Path, tested: dict[str, str] | None) -> str:
-    """Return a sentence where the installed transformers is newer than what code was tested with, else nothing."""
+    """Return a sentence where the installed transformers is newer than the tested releases, else nothing."""
     if tested is None or release(transformers.__version__) <= release(tested["newest"]):
         return ""
-    mend = (
-        f"`qkv publish {folder} TARGET` publishes it again with code that was"
-        if is_outdated(tested)
-        else "install a qkv that was, and publish it again"
-    )
+    again = f"`qkv publish {folder} TARGET` publishes it again with code that was"
+    mend = again if is_outdated(tested) else "install a qkv that was, and publish it again"
     return (
         f"the code in {folder} was tested with transformers {spelled(tested)} and not with {transformers.__version__}, "
         f"where it may compute something else in silence; {mend}"

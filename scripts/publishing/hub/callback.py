@@ -1,10 +1,9 @@
-"""Add the code to what transformers itself saves and pushes: it is written into the folder before that is sent.
+"""Write the code into the folders that transformers itself saves and pushes.
 
 `save_pretrained` and `push_to_hub` do so by themselves; a `Trainer` that pushes checkpoints, with `CodeCallback`.
 """
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from qkv.modeling.base import QkvPreTrainedModel
 from qkv.scripts.publishing.export.flatten import HEADER, flatten
 from qkv.scripts.publishing.export.folder import write_code
 
-# What transformers loads a whole model from; adapters have other names.
+# Weights of a whole model; adapters have other names.
 WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
 
 logger = logging.get_logger(__name__)
@@ -44,37 +43,26 @@ class CodeCallback(TrainerCallback):
 
 
 def save_code(model: QkvPreTrainedModel, folder: Path) -> None:
-    """Write the code of a whole model into its saved folder, or warn where something in it cannot be copied."""
+    """Write the code of a whole model into its saved folder, or warn where it cannot be copied."""
     if not getattr(model.config, "auto_map", None):
         return
     try:
         code = flatten(model.config, every_word=True)
-        check_own(folder, code.files)
+        for path in (folder / name for name in code.files):
+            start = HEADER.partition("{")[0]
+            if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(start):
+                raise ValueError(f"{path} is not a file that qkv wrote; save into another folder")
         write_code(code, folder)
     except ValueError as error:
         logger.warning(f"{folder} was saved without its code and loads only where that is imported: {error}")
 
 
-def check_own(folder: Path, names: Iterable[str]) -> None:
-    """Raise ValueError on a file of somebody else with the name of one of ours, which is not to be overwritten."""
-    start = HEADER.partition("{")[0]
-    for path in (folder / name for name in names):
-        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(start):
-            raise ValueError(f"{path} is not a file that qkv wrote; save into another folder")
-
-
 def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
     """Write the code into a saved folder that is about to be pushed.
 
-    ValueError when the repository has weights that the push would leave beside the new ones.
+    ValueError for weights in the repository that a push would leave: transformers prefers a single file to shards.
     """
-    check_leftovers(folder, repo, options.get("revision"), options.get("token"))
-    write_code(flatten(model.config, every_word=True), folder)
-
-
-def check_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
-    """Raise ValueError on weights that a push would not replace: transformers prefers a single file to shards."""
-    api = HfApi(token=token)
+    api, revision = HfApi(token=options.get("token")), options.get("revision")
     if revision is not None and not api.revision_exists(repo, revision):
         revision = None
     there = set(filter(WEIGHTS.fullmatch, api.list_repo_files(repo, revision=revision)))
@@ -84,3 +72,4 @@ def check_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -
             f"{repo} holds {', '.join(left)}, which this push would leave beside the new weights, to be loaded in "
             "their place; delete them there first, or publish with `qkv publish`, which does"
         )
+    write_code(flatten(model.config, every_word=True), folder)

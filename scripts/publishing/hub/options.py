@@ -1,4 +1,4 @@
-"""The options of publishing, the package that is published, and the result; light enough for an upload alone."""
+"""The options of publishing, the package that is published, and the result."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 MAIN = "main"
 KEYLESS = "keyless"
-# Options that only the Hub has, and those that come too late for a folder that was built before.
+# Options for the Hub alone, and options that come too late for a folder that was built before.
 OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message", "dry_run")
 OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
 State = Literal["new", "changed", "same", "deleted"]
@@ -25,7 +25,7 @@ class PublishOptions:
     key that all files are signed with, or "keyless" for a login by Sigstore, whose public log then names you.
     On the Hub: `private` is the visibility of a new repository, and is checked against that of an old one; `revision` a
     branch, made from `main` where there is none; `pull_request` proposes the commit instead of making it, `tag` names
-    it, `message` describes it, `dry_run` only compares. `step` is called with what is done next.
+    it, `message` describes it, `dry_run` only compares. `step` is called with the name of each step before it.
     """
 
     processor: Any = None
@@ -65,10 +65,7 @@ class PublishOptions:
 
 @dataclass(frozen=True)
 class Package:
-    """A folder to publish, the identity in its manifest, and whether it was built before.
-
-    `files` are {name: path} of what is in it, once `scan` has let them pass.
-    """
+    """A folder to publish, the identity in its manifest, whether it was built before, and {name: path} of its files."""
 
     folder: Path
     identity: str
@@ -90,9 +87,8 @@ class Change:
 class Published:
     """A published model: in `folder`, or on the Hub at `url` in `commit`.
 
-    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get. `as_built` says whether
-    the folder was built before. After a dry run `commit` is that of the Hub, None if there is none, and `changes` is
-    what would become of it.
+    `identity` is that in the manifest, for `qkv verify --expect`; `as_built` says whether the folder was built before.
+    After a dry run `commit` is that of the Hub, None if there is none, and `changes` are what would be made.
     """
 
     changes: tuple[Change, ...]

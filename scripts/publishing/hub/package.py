@@ -16,25 +16,26 @@ from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.common.files import RECORD, model_folder, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
-from qkv.scripts.publishing.card.card import companions, make_card, plain_card
-from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.export.run_folder import README
-from qkv.scripts.publishing.export.tested_releases import TESTED, UNSTATED, is_outdated, spelled, stated_releases
+from qkv.scripts.publishing.card.card import make_card, plain_card
+from qkv.scripts.publishing.export.folder import README, build_folder
+from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
 from qkv.scripts.publishing.integrity.files import file_rows
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
+    RELEASES,
     IntegrityError,
     brief,
     identity,
     is_document,
     read_manifest,
 )
-from qkv.scripts.publishing.integrity.manifest_types import RELEASES
 
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 ModelSource = PreTrainedModel | str | os.PathLike[str]
+# The card by the identity in the manifest, and files that go along with it, by their paths.
+Card = tuple[Callable[[str], str], Mapping[str, bytes]]
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,19 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     options.step("read the model")
     trained = read_model_source(source, options)
     options.step("build the folder")
-    # First, for its errors say best why there is no native form.
+    # Before the card, for conversion says best why there is no native form.
     model: Any = to_transformers(trained.model) if options.native else trained.model
-    kept = built is not None and options.record is None and (built / README).is_file()
-    card, files = kept_card(built) if built and kept else card_of(trained, place, options)
+    is_kept = built is not None and options.record is None and (built / README).is_file()
+    card, files = kept_card(built) if built and is_kept else card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
     build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
     return Package(folder, identity(folder))
 
 
 def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
-    """Return the model in memory, in a model folder or in a run folder, with what lies beside it."""
-    given = options.processor
-    processors = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    """Return the model in memory, in a model folder or in a run folder, with its processors, record and certificate."""
+    chosen = options.processor
+    processors = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple) else [chosen]
     if isinstance(source, PreTrainedModel):
         model: Any = source
         check_ours(model.config.model_type, type(model).__name__, "qkv.from_transformers(model)")
@@ -83,9 +84,9 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
         raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
     folder = model_folder(run)
     record = options.record or (run / RECORD if (run / RECORD).is_file() else None)
-    # The certificate of other weights is none.
-    certified = (folder / CERTIFICATE).is_file() and options.dtype is None
-    certificate = read_json(folder / CERTIFICATE) if certified else None
+    # A certificate is about weights in the precision that they are stored in.
+    is_certified = (folder / CERTIFICATE).is_file() and options.dtype is None
+    certificate = read_json(folder / CERTIFICATE) if is_certified else None
     model = load_saved_model(folder, options.dtype)
     return TrainedModel(model, processors or saved_processors(folder), record_path(record), certificate)
 
@@ -125,20 +126,15 @@ def saved_processors(folder: Path) -> list[Any]:
     """Load the tokenizer, image processor or feature extractor beside a model."""
     if (folder / PROCESSOR).is_file():
         return [AutoProcessor.from_pretrained(folder)]
-    processors = (
-        [AutoTokenizer.from_pretrained(folder)] if any((folder / name).is_file() for name in TOKENIZERS) else []
-    )
+    loaders: list[Any] = [AutoTokenizer] if any((folder / name).is_file() for name in TOKENIZERS) else []
     if (folder / PREPROCESSOR).is_file():
-        sound = "feature_extractor_type" in read_json(folder / PREPROCESSOR)
-        processors.append((AutoFeatureExtractor if sound else AutoImageProcessor).from_pretrained(folder))
-    return processors
+        is_sound = "feature_extractor_type" in read_json(folder / PREPROCESSOR)
+        loaders.append(AutoFeatureExtractor if is_sound else AutoImageProcessor)
+    return [loader.from_pretrained(folder) for loader in loaders]
 
 
 def built_folder(source: ModelSource) -> Path | None:
-    """Return the folder that was named, if it was built before; IntegrityError if it has changed since.
-
-    A run is none: its model is published, and not what the training keeps beside it.
-    """
+    """Return the folder if it was built before and is no run; IntegrityError if it has changed since."""
     if isinstance(source, PreTrainedModel):
         return None
     folder = Path(source).expanduser()
@@ -150,19 +146,17 @@ def built_folder(source: ModelSource) -> Path | None:
     return folder
 
 
-def kept_card(folder: Path) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
-    """Return what makes the card of a folder that was built before from another identity, and what goes along."""
+def kept_card(folder: Path) -> Card:
+    """Return the card of a folder that was built before, for another identity and the releases tested today."""
     manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
-    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest.get(RELEASES, UNSTATED), TESTED))
+    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest[RELEASES], TESTED))
     names = [name for name in manifest["files"] if is_document(name) and name not in (README, "LICENSE")]
     files = {name: (folder / name).read_bytes() for name in names}
     return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files
 
 
-def card_of(
-    trained: TrainedModel, place: Path | str, options: PublishOptions
-) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
-    """Return what makes the card from the identity, and the files that go along with it."""
+def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> Card:
+    """Return the card of a training where there is a record, or of the config alone."""
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
     known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:
@@ -178,5 +172,5 @@ def card_of(
             f"{trained.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
             "the record of its own training"
         )
-    files = companions(record, trained.record.parent)
-    return lambda identity: str(make_card(record, digest=identity, **known)), files
+    pictures = {name: (trained.record.parent / name).read_bytes() for name in record.get("pictures", {})}
+    return lambda identity: str(make_card(record, digest=identity, **known)), pictures

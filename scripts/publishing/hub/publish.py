@@ -13,12 +13,12 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
 from qkv.scripts.common.files import file_hash, staged
-from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Package, Published, PublishOptions
+from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan
-from qkv.scripts.publishing.hub.upload import remote_file, send
-from qkv.scripts.publishing.integrity.bundle import SIGNATURE
-from qkv.scripts.publishing.integrity.signature import Signer, signer
+from qkv.scripts.publishing.hub.upload import send
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE
+from qkv.scripts.publishing.integrity.signature import sign, signer
 
 
 def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:
@@ -30,7 +30,8 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
     did not take it.
     """
     chosen, place = PublishOptions(**options), destination(target)
-    if isinstance(place, Path):
+    is_folder = isinstance(place, Path)
+    if is_folder:
         reason = f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model"
         chosen.check_unset(OF_THE_HUB, reason)
     public = [] if isinstance(place, Path) else [place, *place.split("/")]
@@ -39,14 +40,18 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
         package = build(source, folder, place, chosen)
         chosen.step("scan the folder")
         package = replace(package, files=scan(package.folder, public=[*public, *chosen.allow]))
-        if package.as_built and (isinstance(place, Path) or signing):
-            gather(package, folder, shutil.copyfile if isinstance(place, Path) else os.symlink)
+        if package.as_built and (is_folder or signing):
+            put: Callable[[Path, Path], object] = shutil.copyfile if is_folder else os.symlink
+            for name, path in package.files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                put(path.resolve(), folder / name)
         if signing:
             chosen.step("sign the files")
-            earlier = None if isinstance(place, Path) else remote_file(place, SIGNATURE, chosen.branch)
-            package = signed(package, folder, signing, earlier)
+            sign(signing, folder)
+            package = replace(package, files={**package.files, SIGNATURE: folder / SIGNATURE})
         if isinstance(place, Path):
-            return Published(listed(package), package.identity, folder=place, as_built=package.as_built)
+            files = (Change(name, "new", path.stat().st_size, file_hash(path)) for name, path in package.files.items())
+            return Published(tuple(files), package.identity, folder=place, as_built=package.as_built)
         chosen.step("compare with the Hub" if chosen.dry_run else "send to the Hub")
         return send(package, place, chosen)
 
@@ -73,30 +78,6 @@ def workspace(place: Path | str) -> Iterator[Path]:
             yield folder
     else:
         with tempfile.TemporaryDirectory(prefix="qkv-") as name:
-            # A signature holds the name of the folder.
-            folder = Path(name) / place.rpartition("/")[2]
+            folder = Path(name) / place.rpartition("/")[2]  # a signature holds the name of the folder
             folder.mkdir()
             yield folder
-
-
-def gather(package: Package, folder: Path, put: Callable[[Path, Path], object]) -> None:
-    """Copy or link the files of a package that was built elsewhere into the folder."""
-    for name, path in package.files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        put(path.resolve(), folder / name)
-
-
-def signed(package: Package, folder: Path, signer: Signer, earlier: Path | None) -> Package:
-    """Sign the files, unless the repository has their signature by this key: a new one would be another commit."""
-    signature = folder / SIGNATURE
-    signature.unlink(missing_ok=True)
-    if earlier and signer.made(earlier, folder):
-        shutil.copyfile(earlier, signature)
-    else:
-        signer.sign(folder, signature)
-    return replace(package, files={**package.files, SIGNATURE: signature})
-
-
-def listed(package: Package) -> tuple[Change, ...]:
-    """Return the files of a package that became a folder."""
-    return tuple(Change(name, "new", path.stat().st_size, file_hash(path)) for name, path in package.files.items())

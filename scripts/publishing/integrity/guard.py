@@ -1,13 +1,11 @@
 """Check every load of a qkv class against the manifest of its source: QKV_VERIFY=1."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from transformers import PreTrainedModel
 
 from qkv.modeling.conversion.files import CONFIG, GENERATION, INDEX, located
 from qkv.scripts.common.inspector import held
@@ -19,7 +17,6 @@ from qkv.scripts.publishing.integrity.manifest import (
     Manifest,
     brief,
     differences,
-    expected_load,
     read_manifest,
     unfilled,
 )
@@ -35,29 +32,21 @@ def load_checked(load: Callable[..., Any], source: Any, *arguments: Any, **optio
     """
     if UNCHECKED.get() or source is None:  # without a source the tensors are the caller's own
         return load(source, *arguments, **options)
-    folder, options = pinned(source, options)
+    inner = options.get("subfolder", "")
+    chosen = {name: options[name] for name in HUB_OPTIONS if name in options}
+    fetch = partial(fetched, allow_patterns=[str(PurePosixPath(inner, name)) for name in READ], **chosen)
+    folder = located(source, options.get("revision"), fetch=fetch)
+    if folder != Path(source):  # a branch may move between check and load
+        options["revision"] = folder.name
+    folder = folder / inner
     try:
         manifest = read_manifest(folder)
     except IntegrityError as error:
         raise IntegrityError(f"QKV_VERIFY asks for a check that cannot be made: {error}") from None
     check_none(source, [line for row in file_rows(folder, manifest, reads=is_read) for line in row.findings])
     loaded = load(source, *arguments, **options)
-    check_none(source, tensor_findings(loaded[0] if isinstance(loaded, tuple) else loaded, manifest, folder))
+    check_none(source, tensor_findings(loaded[0] if isinstance(loaded, tuple) else loaded, manifest))
     return loaded
-
-
-def pinned(source: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return the folder that will be loaded, and options with its commit: a branch may move between check and load."""
-    inner = options.get("subfolder", "")
-    fetch = partial(
-        fetched,
-        allow_patterns=[str(PurePosixPath(inner, name)) for name in READ],
-        **{name: options[name] for name in HUB_OPTIONS if name in options},
-    )
-    folder = located(source, options.get("revision"), fetch=fetch)
-    if folder != Path(source):
-        options = {**options, "revision": folder.name}
-    return folder / inner, options
 
 
 def fetched(name: str, revision: str | None, **options: Any) -> Path:
@@ -70,21 +59,26 @@ def is_read(name: str) -> bool:
     return PurePosixPath(name).match("*.safetensors") or name in READ
 
 
-def tensor_findings(model: PreTrainedModel, manifest: Manifest, folder: Path) -> list[str]:
-    """Return the tensors of a loaded model that differ from the manifest in its precision and class."""
-    loaded = held(model)
-    same, prefix = type(model).__name__ == manifest["class"], f"{model.base_model_prefix}."
-    named = {
-        kind: entries | {f"{prefix}{name}": each for name, each in entries.items()} for kind, entries in loaded.items()
-    }
-    expected, lines = expected_load(manifest, folder, str(model.dtype).removeprefix("torch."), named), unfilled(loaded)
-    for kind, entries in loaded.items():
-        one, other = expected[kind], entries
-        if not same:  # the model without its head, or with another
-            one, other = ({name.removeprefix(prefix): each for name, each in table.items()} for table in (one, other))
-            one = {name: each for name, each in one.items() if name in other}
-        lines += differences(kind, one, other)
-    return lines
+def tensor_findings(model: Any, manifest: Manifest) -> list[str]:
+    """Return the tensors of a loaded model that differ from the manifest.
+
+    In another precision, and in a model without its head, only the names are compared.
+    """
+    loaded, prefix = held(model), f"{model.base_model_prefix}."
+    expected, lines = manifest["loaded"][manifest["dtype"]], unfilled(loaded)
+    is_whole = type(model).__name__ == manifest["class"]
+    if is_whole and str(model.dtype) == f"torch.{manifest['dtype']}":
+        return [*lines, *(line for kind in loaded for line in differences(kind, expected[kind], loaded[kind]))]
+    names = {name for table in expected.values() for name in table}
+    return [
+        *lines,
+        *(
+            f"{kind} {name} is not in the manifest"
+            for kind, table in loaded.items()
+            for name in table
+            if not {name, f"{prefix}{name}"} & names
+        ),
+    ]
 
 
 def check_none(source: Any, findings: list[str]) -> None:

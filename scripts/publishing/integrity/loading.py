@@ -13,7 +13,7 @@ from qkv.modeling.conversion.files import named, quiet
 from qkv.scripts.common.inspector import Held, held, load_reported
 from qkv.scripts.publishing.card.heads import HEADS
 
-# Whether a load is one of verification itself, which is compared here and needs no second check (QKV_VERIFY).
+# Whether a load is one of verification itself, which needs no second check (QKV_VERIFY).
 UNCHECKED: ContextVar[bool] = ContextVar("UNCHECKED", default=False)
 
 
@@ -36,10 +36,7 @@ def installed_class(folder: Path) -> Any:
 
 
 def auto_class(config: dict[str, Any], architecture: str) -> str | None:
-    """Return the Auto class that gives an architecture with this config; None where there is none.
-
-    Of several, that of its task: the first in `HEADS`.
-    """
+    """Return the Auto class that gives an architecture with this config: of several, the first in `HEADS`."""
     own = [auto for auto, target in config.get("auto_map", {}).items() if target.endswith(f".{architecture}")]
     if own:
         return str(min(own, key=lambda auto: [*HEADS].index(auto) if auto in HEADS else len(HEADS)))

@@ -14,20 +14,19 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, mapped, read_json, tensor_files, write_json
+from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, mapped, read_json, write_json
 from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys, write_atomically
-from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
+from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, identical, tensors
 from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import TABLES
-from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
-from qkv.scripts.publishing.integrity.manifest_types import RELEASES, malformed
 
-MANIFEST, FORMAT = "qkv_manifest.json", 1
+MANIFEST, FORMAT, SIGNATURE = "qkv_manifest.json", 1, "model.sig"
+# An entry that the manifests of older code and of stock models lack.
+RELEASES = "transformers"
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
 # What the identity covers, beside tensors and files.
@@ -51,7 +50,7 @@ def write_manifest(
     if loader is None:
         raise ValueError(f"neither qkv nor transformers has the class that {folder / CONFIG} names; give the model")
     manifest = describe(folder)
-    manifest |= describe_load(loader, folder, by_name(manifest), model)
+    manifest |= describe_load(loader, folder, model)
     manifest["identity"] = identify(manifest)
     if card is not None:
         readme = folder / "README.md"
@@ -82,50 +81,23 @@ def describe(folder: Path) -> Manifest:
     }
 
 
-def describe_load(loader: Any, folder: Path, stored: dict[str, str], original: PreTrainedModel | None) -> Manifest:
+def describe_load(loader: Any, folder: Path, original: PreTrainedModel | None) -> Manifest:
     """Return the parts of a manifest that follow from a load in the precision of the files.
 
     IntegrityError where the load contradicts itself, or the model that was saved.
     """
-    files = tensor_files(folder)
-
-    def in_file(name: str) -> tuple[Tensor, str] | None:
-        return (mapped(files[name], name), stored[name]) if name in files else None
-
-    model, report = load_unchecked(loader, folder, lambda model: held(model, in_file))
+    model, report = load_unchecked(loader, folder)
     check_none(f"loading {folder.name}", load_findings(report))
-    if original is not None:
-        loaded = {name: (tensor, report["loaded"][kind][name]) for kind, name, tensor in tensors(model)}
-        expected = held(original, loaded.get)
-        # A forward pass may leave attributes behind, which are not compared.
+    if original is not None:  # a forward pass may leave attributes behind
+        loaded = {name: tensor for kind, name, tensor in tensors(model) if kind != "attribute"}
         lines = [
-            x for kind in ("parameter", "buffer") for x in differences(kind, expected[kind], report["loaded"][kind])
+            f"{kind} {name} has other content"
+            for kind, name, tensor in tensors(original)
+            if kind != "attribute" and (name not in loaded or not identical(tensor, loaded[name]))
         ]
         check_none(f"loading {folder.name} gives another model", lines)
     kept = {"class": report["class"], "dtype": report["dtype"], "ties": report["ties"]}
     return {**kept, "loaded": {report["dtype"]: report["loaded"]}}
-
-
-def expected_load(manifest: Manifest, folder: Path, dtype: str, actual: Held) -> Held:
-    """Return the fingerprints that a load in a precision must have: of the files' tensors, rounded where it rounds.
-
-    Of what no file holds in another precision than the manifest's, such as a computed buffer, only the shape is known.
-    """
-    if dtype in manifest["loaded"]:
-        known: Held = manifest["loaded"][dtype]
-        return known
-    files, expected = tensor_files(folder), {}
-    for kind, entries in manifest["loaded"][manifest["dtype"]].items():
-        expected[kind] = dict(entries)
-        for name, each in entries.items():
-            now, source = actual.get(kind, {}).get(name, ""), manifest["ties"].get(name, name)
-            shape = each.rpartition(" ")[0].partition("[")[2]
-            if now.startswith(f"{dtype}[{shape} "):
-                in_file = source in files
-                expected[kind][name] = (
-                    fingerprint(mapped(files[source], source), getattr(torch, dtype)) if in_file else now
-                )
-    return expected
 
 
 def file_paths(folder: Path) -> list[Path]:
@@ -133,21 +105,18 @@ def file_paths(folder: Path) -> list[Path]:
 
     Of a run folder it is the files of the model, and not what the training keeps beside them.
     """
-    # A link to a folder is listed, too, for loading reads what it leads to.
+    # A link to a folder is listed, too, for loading reads the files behind it.
     paths = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and path.is_dir()))
-    paths = (path for path in paths if path.relative_to(folder).as_posix() not in (MANIFEST, SIGNATURE))
-    of_model = is_of_model if (folder / RECORD).is_file() else lambda name: True
+    named = {path.relative_to(folder): path for path in paths}
+    kinds = [pattern for kind, pattern in TABLES["published"].items() if kind != "pictures"]
+    is_run = (folder / RECORD).is_file()
     return sorted(
         path
-        for path in paths
-        if not is_hidden(path.relative_to(folder)) and of_model(path.relative_to(folder).as_posix())
+        for name, path in named.items()
+        if name.as_posix() not in (MANIFEST, SIGNATURE)
+        and not is_hidden(name)
+        and (not is_run or any(re.fullmatch(pattern, name.as_posix()) for pattern in kinds))
     )
-
-
-def is_of_model(name: str) -> bool:
-    """Return whether a file of a run folder is one of its model, as those are that may be published."""
-    kinds = (pattern for kind, pattern in TABLES["published"].items() if kind != "pictures")
-    return any(re.fullmatch(pattern, name) for pattern in kinds)
 
 
 def is_hidden(path: Path) -> bool:
@@ -210,39 +179,39 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(f"{folder} has no {MANIFEST} to compare it with; `qkv publish` writes one")
     try:
         manifest = read_json(path, unique_keys)
-    except ValueError as error:
-        raise IntegrityError(str(error)) from None
-    except RepeatedKeyError as error:
-        raise IntegrityError(f"{MANIFEST} is damaged: {error}; download it again") from None
+    except (ValueError, RepeatedKeyError) as error:
+        raise IntegrityError(f"{MANIFEST} is damaged ({error}); download it again") from None
     if repr(manifest.get("format")) != repr(FORMAT):  # as text, for True is 1
         raise IntegrityError(
             f"{MANIFEST} has format={manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )
-    if wrong := [*malformed(manifest)] or [*inconsistent(manifest)]:
-        raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
-    if manifest["identity"] != (computed := identify(manifest)):
+    try:
+        wrong, computed = [*inconsistent(manifest)], identify(manifest)
+    except (LookupError, TypeError, AttributeError) as error:
+        wrong, computed = [f"{type(error).__name__} {error}"], ""
+    if wrong:
+        raise IntegrityError(f"{MANIFEST} is damaged ({brief(wrong)}); download it again")
+    if manifest["identity"] != computed:
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {manifest['identity']}")
     return manifest
 
 
 def inconsistent(manifest: Manifest) -> Iterator[str]:
-    """Yield contradictions between the entries of a manifest, and files outside the folder."""
-    files, config = manifest["files"], manifest["fields"].get(CONFIG, {})
-    paths = {name: PurePosixPath(name) for name in files}
-    yield from (f"{name} leads out of the folder" for name, path in paths.items() if path.root or ".." in path.parts)
-    yield from (
-        f"{name[:40]}… is too long for a file" for name, path in paths.items() if any(map(is_too_long, path.parts))
-    )
-    entry = {"sha256": str, "bytes": int}
-    wrong = [name for name, each in files.items() if {key: type(value) for key, value in each.items()} != entry]
-    yield from (f"{name} has no sha256 and bytes" for name in wrong)
+    """Yield entries that nothing else is compared with: their types, and files outside the folder."""
+    for name, each in manifest["files"].items():
+        if PurePosixPath(name).root or ".." in PurePosixPath(name).parts or any(map(is_too_long, name.split("/"))):
+            yield f"{name[:40]} is no file of the folder"
+        if {key: type(value) for key, value in each.items()} != {"sha256": str, "bytes": int}:
+            yield f"{name} has no sha256 and bytes"
     for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
-        strays = [name for name in manifest[part] if name not in files or not name.endswith(ending)]
-        yield from (f"{name} is no file with {part}" for name in strays)
+        names = [name for name in manifest[part] if name not in manifest["files"] or not name.endswith(ending)]
+        yield from (f"{name} is no file with {part}" for name in names)
+    loaded = manifest["loaded"][manifest["dtype"]]
     if len(by_name(manifest)) != sum(map(len, manifest["tensors"].values())):
         yield "two files have a tensor of one name"
-    if manifest["code"] != code_digest(files) or manifest["config"] != digest(config):
-        yield "code and config are not those of its files"
+    tables = [by_name(manifest), manifest["ties"], manifest["versions"], *loaded.values()]
+    if not all(isinstance(each, str) for table in tables for each in table.values()):
+        yield "an entry of tensors, ties, versions or loaded is no text"
 
 
 def load_findings(report: dict[str, Any]) -> list[str]:
@@ -253,8 +222,8 @@ def load_findings(report: dict[str, Any]) -> list[str]:
 
 def unfilled(loaded: Held) -> list[str]:
     """Return the tensors that a load has left on the meta device."""
-    entries = [(kind, name, each) for kind, table in loaded.items() for name, each in table.items()]
-    return [f"{kind} {name} is {UNFILLED}" for kind, name, each in entries if each.endswith(UNFILLED)]
+    names = [f"{kind} {name}" for kind, table in loaded.items() for name in table if table[name].endswith(UNFILLED)]
+    return [f"{name} is {UNFILLED}" for name in names]
 
 
 def check_none(what: str, findings: list[str]) -> None:

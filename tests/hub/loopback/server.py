@@ -1,152 +1,160 @@
-"""The server itself: two origins, a thread for each connection, and one path for every request through its faults."""
+"""The server: two origins, a thread for each connection, and routes from paths to functions."""
 
 import json
+import os
+import re
 import threading
-import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
-# Importing them makes their routes.
-from loopback import cards, commits, control, discussions, repositories, resolve, revisions, trees, xet  # noqa: F401
-from loopback.access import authenticate
-from loopback.faults import Moment
-from loopback.hub import Hub
-from loopback.messages import HubError, Reply, Request
-from loopback.routes import find
+from loopback.hub import Hub, HubError, User
 
-PIECE = 1 << 16
+USERS = {"hf_alice": User("alice"), "hf_bob": User("bob"), "hf_ro": User("alice", may_write=False)}
+CLIENT = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# Variables that would lead a client elsewhere.
+OTHERS = ("HF_", "TRANSFORMERS_", "HUGGINGFACE", "PYTHONPATH")
+# The expression for a name in braces; anything else is one segment, as a quoted revision is.
+PARTS = {"kinds": "models|datasets|spaces", "repo": "[^/]+/[^/]+", "path": ".+"}
 
 
-class Server(ThreadingHTTPServer):
-    """One origin."""
+@dataclass
+class Request:
+    """A request: the words of its path, the query, the body, and the user, None for nobody."""
 
-    daemon_threads = True
-    request_queue_size = 64
+    hub: Hub
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: Any
+    body: bytes
+    words: dict[str, str] = field(default_factory=dict)
+    user: User | None = None
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body or b"{}")
+
+    @property
+    def token(self) -> str:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+
+
+@dataclass
+class Reply:
+    """Bytes, or anything else as JSON."""
+
+    data: Any = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Endpoint = Callable[[Request], Reply]
+ROUTES: list[tuple[str, re.Pattern[str], Endpoint]] = []
+
+
+def route(method: str, *paths: str) -> Callable[[Endpoint], Endpoint]:
+    """Serve these paths, such as `/api/{kinds}/{repo}/refs`, by the function below."""
+
+    def register(endpoint: Endpoint) -> Endpoint:
+        for path in paths:
+            pieces = enumerate(re.split(r"\{(\w+)\}", path))
+            text = "".join(f"(?P<{x}>{PARTS.get(x, '[^/]+')})" if index % 2 else re.escape(x) for index, x in pieces)
+            ROUTES.append((method, re.compile(text), endpoint))
+        return endpoint
+
+    return register
 
 
 class Handler(BaseHTTPRequestHandler):
     """One connection to one of the origins."""
 
     protocol_version = "HTTP/1.1"
-    server_version = "loopback"
-    # Headers and body are two packets: with Nagle's algorithm the second would wait 40 ms for the first one's receipt.
+    # Headers and body are two packets: with Nagle's algorithm the second would wait for the first one's receipt.
     disable_nagle_algorithm = True
-    hub: ClassVar[Hub]
-    is_storage: ClassVar[bool]
+    hub: Hub
 
     def exchange(self) -> None:
-        """Answer one request, and log it unless it comes from the test itself."""
-        started, outcome = time.time(), "dropped"
+        parts = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        request = Request(self.hub, self.command, parts.path, query, self.headers, self.content())
         try:
-            reply = self.answer()
-            outcome = str(reply.status)
-            self.send(reply)
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-        finally:
-            if not self.path.startswith(control.PREFIX):
-                self.hub.log.append(self.record(started, outcome))
+            reply = self.dispatch(request)
+        except HubError as error:
+            reply = Reply(error.body, error.status, error.headers)
+        self.hub.log.append((self.command, self.path, reply.status))
+        self.send(reply)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = exchange
 
-    def record(self, started: float, outcome: str) -> dict[str, Any]:
-        sent = {"auth": "Authorization" in self.headers, "storage": self.is_storage}
-        status = int(outcome) if outcome.isdigit() else outcome
-        return {"time": started, "method": self.command, "path": self.path, "status": status, **sent}
-
-    def answer(self) -> Reply:
-        """Return an endpoint's reply or an error; a mistake of this server is a 500 and goes to its output."""
-        body = self.body()
-        try:
-            chunks = self.hub.faults.watch("body", self.line, body)
-            self.meet("start")
-            reply = self.dispatch(Request(self.hub, (self.command, self.path), self.headers, chunks))
-            exhaust(body)
-            self.meet("reply")
-        except HubError as error:
-            exhaust(body)
-            return error.reply
-        except (ConnectionError, TimeoutError):
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            exhaust(body)
-            return Reply({"error": f"the loopback Hub has a bug: {error!r}"}, 500)
-        return reply
-
-    @property
-    def line(self) -> str:
-        return f"{self.command} {self.path}"
-
-    def meet(self, moment: Moment) -> None:
-        if not self.path.startswith(control.PREFIX):
-            self.hub.faults.meet(moment, self.line)
-
     def dispatch(self, request: Request) -> Reply:
-        """Reply for the Hub within one transaction, for storage without, so that uploads run side by side."""
-        route, request.words = find(request.method, request.path)
-        if self.is_storage and request.token:
-            raise HubError(400, "the Authorization header leaked to the storage origin")
-        if route.storage:
-            return route.endpoint(request)
-        authenticate(request)
-        _ = request.body
-        with self.hub.storage.transaction():
-            return route.endpoint(request)
+        self.hub.before(f"{request.method} {request.path}")
+        method = "GET" if request.method == "HEAD" else request.method
+        for known, pattern, endpoint in ROUTES:
+            if known == method and (found := pattern.fullmatch(request.path)):
+                request.words = {name: unquote(word) for name, word in found.groupdict().items()}
+                return endpoint(request)
+        raise HubError(404, "Not found")
 
-    def body(self) -> Iterator[bytes]:
-        """The request's body in pieces, by its length or in HTTP chunks."""
+    def content(self) -> bytes:
+        """The request's body, by its length or in HTTP chunks."""
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            yield from self.read(int(self.headers.get("Content-Length") or 0))
-            return
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        data = b""
         while size := int(self.rfile.readline().partition(b";")[0], 16):
-            yield from self.read(size)
+            data += self.rfile.read(size)
             self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-
-    def read(self, size: int) -> Iterator[bytes]:
-        while size:
-            piece = self.rfile.read(min(size, PIECE))
-            if not piece:
-                raise ConnectionAbortedError("the client went away")
-            size -= len(piece)
-            yield piece
+        self.rfile.readline()
+        return data
 
     def send(self, reply: Reply) -> None:
         is_bytes = isinstance(reply.data, bytes)
         data = reply.data if is_bytes else json.dumps(reply.data).encode()
-        headers = {"Content-Length": str(len(data)), "X-Request-Id": f"{time.time_ns():x}", **reply.headers}
-        if not is_bytes:
-            headers.setdefault("Content-Type", "application/json")
+        kind = "application/octet-stream" if is_bytes else "application/json"
         self.send_response(reply.status)
-        for name, value in headers.items():
+        for name, value in {"Content-Length": str(len(data)), "Content-Type": kind, **reply.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            pieces = (data[start : start + PIECE] for start in range(0, len(data), PIECE))
-            for piece in self.hub.faults.watch("sending", self.line, pieces):
-                self.wfile.write(piece)
+            self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the log is for tests, not for the screen."""
+        """Say nothing."""
 
 
-def exhaust(chunks: Iterator[bytes]) -> None:
-    """Read what is left: many clients listen only when they have said everything."""
-    for _ in chunks:
-        pass
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """A Hub whose users are alice (token hf_alice; hf_ro, which may only read) and bob (hf_bob)."""
+    from loopback import routes, xet  # noqa: F401
+
+    hub = Hub(USERS)
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub})) for _ in range(2)]
+    for server in servers:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub.url, hub.storage_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    try:
+        yield hub
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
-def serve(hub: Hub, port: int, storage_port: int) -> None:
-    """Listen at both origins in threads, and tell the Hub where that is; port 0 takes a free one."""
-    hub.url, hub.storage_url = (listen(hub, *place) for place in ((port, False), (storage_port, True)))
-
-
-def listen(hub: Hub, port: int, is_storage: bool) -> str:
-    handler = type("BoundHandler", (Handler,), {"hub": hub, "is_storage": is_storage})
-    server = Server(("127.0.0.1", port), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}"
+def environment(url: str, home: Path, token: str | None, *, xet: bool = False, **extra: Any) -> dict[str, str]:
+    """The environment of a client subprocess with this Hub, the cache folder `home` and, with a token, a user."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+    found |= CLIENT | {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": str(int(not xet))}
+    found |= {"HF_TOKEN": token} if token is not None else {}
+    return found | {name: str(value) for name, value in extra.items()}

@@ -39,7 +39,7 @@ from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 CARDS = ROOT / "model_cards"
 RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}

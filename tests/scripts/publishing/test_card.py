@@ -1,0 +1,434 @@
+"""The card: it follows from its record, no figure in it is from elsewhere, and what is missing is said."""
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import metadata_load
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.pipelines import SUPPORTED_TASKS
+
+import qkv
+from qkv.configuration import CONFIGS
+from qkv.scripts.conversion.certificate import certify
+from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, write_card
+from qkv.scripts.publishing.card.heads import HEADS, KINDS
+from qkv.scripts.publishing.card.model import CardModel, Place, counterpart, frontend, task
+from qkv.scripts.publishing.card.model import changed as differing
+from qkv.scripts.publishing.card.record import published
+from qkv.scripts.publishing.card.usage import programs
+
+CARDS = Path(__file__).resolve().parents[3] / "model_cards"
+TEMPLATE = CARDS.parent / "scripts" / "publishing" / "card" / "templates" / "card.md.j2"
+RECORDS = sorted(path.with_name("record.json") for path in CARDS.glob("*/card.md"))
+RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)*(?:e[+-]?\d+)?")
+# Three runs of the digits' kind.
+COMPARED = {
+    "architecture": "Ours", "parameters": 8765, "training_cpu_s": [61.5, 62.5, 66.2],
+    "metrics": {split: {name: [0.9123, 0.9345, 0.9567] for name in found} for split, found in RECORD["metrics"].items()},
+}  # fmt: skip
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 20}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """The record of digits with other values, by dotted names in which `__` stands for the dot."""
+    record = copy.deepcopy(RECORD)
+    for path, value in fields.items():
+        *groups, last = path.split("__")
+        inner = record
+        for group in groups:
+            inner = inner[group]
+        inner[last] = value
+    return record
+
+
+def saved(**fields: Any) -> dict[str, Any]:
+    """The config of a saved masked language model."""
+    config = qkv.presets.bert_base(**TINY, **fields)
+    return {**config.to_dict(), "architectures": ["QkvEncoderForMaskedLM"]}
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -> None:
+    for beside in path.parent.iterdir():
+        (tmp_path / beside.name).touch()
+    write_card(path, tmp_path / "card.md")
+    assert (tmp_path / "card.md").read_text() == path.with_name("card.md").read_text(), "run `qkv card --all`"
+
+
+def test_every_card_has_a_record_and_every_record_a_recipe() -> None:
+    recipes = {path.stem for path in (CARDS.parent / "scripts" / "recipes").glob("*.yaml")}
+    assert {path.parent.name for path in RECORDS if path.is_file()} == {path.parent.name for path in RECORDS} <= recipes
+
+
+def leaves(values: Any) -> Iterator[Any]:
+    """Every value and key of a nested record, how many values a list has, and the mean of one of numbers."""
+    if isinstance(values, dict | list):
+        yield len(values) if isinstance(values, list) else None
+        if isinstance(values, list) and values and all(isinstance(value, int | float) for value in values):
+            yield sum(values) / len(values)
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from leaves(value)
+        yield from values if isinstance(values, dict) else ()
+    else:
+        yield values
+
+
+def spellings(value: Any) -> set[str]:
+    """All the ways in which a value of a record may stand on a card."""
+    if isinstance(value, bool | None):
+        return set()
+    if isinstance(value, str):
+        return set(NUMBER.findall(value))
+    forms = {f"{value}", f"{value:,}", f"{value:.4f}", f"{100 * value:.2f}", f"{round(value, 4)}", f"{value:,.0f}"}
+    return forms | {f"{value:.1e}"}
+
+
+def strays(text: str, record: dict[str, Any]) -> set[str]:
+    """Numbers on a card that neither its record says nor its template, its programs, or the page on parity."""
+    known = set().union(*(spellings(value) for value in leaves(record)))
+    known |= set(NUMBER.findall(PAGE.read_text()))
+    words = re.sub(r"\{[{%].*?[%}]\}", "", TEMPLATE.read_text(), flags=re.DOTALL)
+    prose = re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL)
+    return set(NUMBER.findall(prose)) - known - set(NUMBER.findall(words))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_every_number_is_in_the_record(path: Path) -> None:
+    text, record = path.with_name("card.md").read_text(), json.loads(path.read_text())
+    assert len(NUMBER.findall(text)) > 50
+    assert strays(text, record) == set()
+
+
+def test_numbers_come_from_the_record() -> None:
+    record = changed(metrics__test__accuracy=0.12345, parameters=987654)
+    record["baselines"] = {"a rival": {"test": {"accuracy": 0.54321}}}
+    text = str(make_card(record))
+    assert "12.35 %" in text and "54.32 %" in text and "987,654" in text and "value: 0.1235" in text
+    assert strays(text, record) == set() and strays(text, RECORD) != set()
+
+
+@pytest.mark.parametrize("form", ["self-contained", "native"])
+def test_every_number_is_in_a_fuller_record(form: str) -> None:
+    record = changed(
+        energy={"training_j": 4321.5, "counters": ["package-7"]}, recipe__preset="vit_base_16",
+        device__processor="Some CPU 17", device__cores=96, device__memory_gib=755, pictures={"a77.png": "Picture 78"},
+        comparison={"seeds": [5, 8, 13], "models": {"qkv": COMPARED}},
+        base_model={"id": "acme/base-21", "relation": "finetune"}, task__dataset="acme/data-22",
+    )  # fmt: skip
+    text = str(make_card(record, form=form))
+    paper = set(NUMBER.findall(qkv.presets.vit_base_16.__doc__))
+    assert strays(text, record) <= paper and {"4,322", "5, 8, 13", "96 cores", "755 GiB"} == {
+        said for said in ("4,322", "5, 8, 13", "96 cores", "755 GiB") if said in text
+    }
+
+
+def test_limits_that_nobody_wrote_down_are_missed() -> None:
+    assert "## Limits\n\nNone are written down." in str(make_card(changed(recipe__limits="")))
+
+
+def test_the_card_tells_how_it_was_made() -> None:
+    text = str(make_card(RECORD))
+    for expected in (
+        RECORD["command"], RECORD["commit"], RECORD["data"]["sha256"], RECORD["versions"]["torch"], "| batch_size |",
+        "| augment.degrees |", "qkv verify user/qkv-digits", "as a stock `ViTForImageClassification`",
+    ):  # fmt: skip
+        assert expected in text
+    assert "{{" not in text and "None" not in text and "\n\n\n" not in text
+
+
+def test_each_form_says_which_it_is_and_leads_to_the_other() -> None:
+    own = str(make_card(RECORD, other="acme/stock", repo="acme/own", digest="ab" * 32))
+    assert "the self-contained form" in own and "[native form](https://huggingface.co/acme/stock)" in own
+    assert "qkv verify acme/own" in own and "ab" * 32 in own and "custom_code" in own and "user/" not in own
+    native = str(make_card(RECORD, form="native", other="https://example.org/own"))
+    assert "the native form: a stock `ViTForImageClassification`" in native
+    assert "[self-contained form](https://example.org/own)" in native and "- vit\n" in native
+    assert "trust_remote_code" not in native and "custom_code" not in native
+    assert "measured on the qkv model" in native and "measured on the qkv model" not in own
+
+
+def test_there_is_no_native_card_where_there_is_no_such_architecture() -> None:
+    record = changed(config__position="rope")
+    with pytest.raises(ValueError, match="qkv-digits has no native form: stock transformers has no such architecture"):
+        make_card(record, form="native")
+    text = str(make_card(record))
+    assert "There is no native form" in text and "## Parity" not in text
+
+
+def test_a_card_without_a_record_says_that_nothing_was_measured() -> None:
+    text = str(plain_card(saved(), name="mine", repo="acme/mine"))
+    assert "- Everything" not in text and "Everything: there is no record of a training" in text
+    assert "## Results" not in text and "## Training" not in text and "license:" not in text
+    assert '"hidden_size": 16' in text and '"hidden_act"' not in text and "auto_map" not in text
+    assert 'pipeline("fill-mask", model="acme/mine", trust_remote_code=True)' in text and "\n\n\n" not in text
+    assert "of `BertForMaskedLM`" not in text and "`BertForMaskedLM`" in text
+
+
+def test_a_stock_model_has_a_card_of_the_native_form() -> None:
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 16, "_name_or_path": "/home/a/b"}
+    text = str(plain_card(config, name="mine", form="native"))
+    assert "a stock `GPT2LMHeadModel`" in text and '"n_embd": 16' in text and "/home" not in text
+    assert 'pipeline("text-generation", model="user/mine")' in text and "| GPT2LMHeadModel |" in text
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({**saved(), "architectures": []}, "architectures"),
+        ({"architectures": ["BertModel"]}, "model_type"),
+        ({"model_type": "bert", "architectures": ["BertModel"]}, "BertModel"),
+        ({"model_type": "brt", "architectures": ["BertModel"]}, "brt"),
+        ({**saved(), "architectures": ["QkvNothing"]}, "QkvNothing"),
+    ],
+)
+def test_a_config_that_says_too_little_is_refused(config: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        plain_card(config, name="mine", form="native" if word == "brt" else "self-contained")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("recipe.name", "recipe.limits", "task.kind", "data.sizes", "data.sha256", "metrics", "seed", "device.type"),
+        *("commit", "parameters", "config", "command", "versions", "time.training_wall_s", "task.source"),
+        "data.sizes.test",  # the size of a split with figures
+    ],
+)
+def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
+    record = copy.deepcopy(RECORD)
+    *groups, last = path.split(".")
+    inner = record
+    for group in groups:
+        inner = inner[group]
+    del inner[last]
+    with pytest.raises(ValueError, match=rf"the record lacks .*'{last}'"):
+        make_card(record)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"task__kind": "mind-reading"},
+        {"recipe__preset": "vit"},
+        {"base_model": {"id": "a/b", "relation": "copy"}},
+        {"base_model": {"id": "a/b"}},
+        {"base_model": {"relation": "finetune"}},
+    ],
+)
+def test_a_value_that_the_hub_does_not_know_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="kind|preset|relation|id"):
+        make_card(changed(**fields))
+
+
+@pytest.mark.parametrize("text", ["{}", "not json", "[]"])
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=r"x\.json"):
+        write_card(tmp_path / "x.json", tmp_path / "card.md")
+    assert not (tmp_path / "card.md").exists()
+
+
+def test_pictures_stand_on_the_card_and_lie_beside_it(tmp_path: Path) -> None:
+    record = changed(pictures={"curve.png": "Loss by step"})
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"curve\.png"):
+        write_card(tmp_path / "record.json", tmp_path / "card.md")
+    (tmp_path / "curve.png").write_bytes(b"picture")
+    write_card(tmp_path / "record.json", tmp_path / "card.md")
+    card = (tmp_path / "card.md").read_text()
+    assert "![Loss by step](curve.png)" in card and f"`qkv quickstart {RECORD['recipe']['name']}`" in card
+    assert "qkv quickstart" not in str(make_card(changed(recipe__name="mine")))
+
+
+def test_the_metadata_is_read_by_the_hub(tmp_path: Path) -> None:
+    shutil.copytree(CARDS / "digits", tmp_path, dirs_exist_ok=True)
+    write_card(tmp_path / "record.json", tmp_path / "card.md")
+    found = metadata_load(tmp_path / "card.md")
+    assert found["license"] == "apache-2.0" and found["library_name"] == "transformers"
+    assert found["pipeline_tag"] == "image-classification" and found["metrics"] == ["accuracy"]
+    assert {"qkv", "qkv_image_encoder", "custom_code"} == set(found["tags"])
+    assert {"datasets", "language", "base_model"}.isdisjoint(found)  # scikit-learn's digits are no dataset of the Hub
+    name, (result,) = model_index_to_eval_results(found["model-index"])
+    assert (name, result.task_type, result.dataset_split) == ("qkv-digits", "image-classification", "test")
+    assert (result.metric_type, result.metric_value) == ("accuracy", round(RECORD["metrics"]["test"]["accuracy"], 4))
+    base = {"id": "acme/base", "relation": "finetune"}
+    made = make_card(changed(task__dataset="acme/digits", task__language="de", base_model=base)).data.to_dict()
+    assert (made["base_model"], made["base_model_relation"]) == ("acme/base", "finetune")
+    assert made["datasets"] == ["acme/digits"] and made["language"] == "de" and "license" not in made
+
+
+# One run alone.
+ALONE = {name: value for name, value in RECORD.items() if name != "comparison"}
+SIZES = {**RECORD["data"], "sizes": {"test": 360, "photographs": 20, "group: left-handed": 30}}
+SCORED = {"test": {"accuracy": 0.5}}
+
+
+def section(title: str, record: dict[str, Any]) -> str:
+    """A section of the record's card."""
+    return str(make_card(record)).partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("word", "fields"),
+    [
+        ("another seed", {"comparison": {"seeds": [0, 1, 2], "models": {}}}),
+        ("data from elsewhere", {"metrics": {**SCORED, "photographs": {"accuracy": 0.5}}, "data": SIZES}),
+        ("calibration", {"metrics": {"test": {"ece": 0.1}}}),
+        ("fairness", {"metrics": {**SCORED, "group: left-handed": {"accuracy": 0.5}}, "data": SIZES}),
+        ("energy", {"energy": {"training_j": 5.0, "counters": ["package-0"]}}),
+        ("speed and memory", {"metrics": {"test": {"examples_per_second": 9.0}}}),
+        ("a GPU", {"device": {**RECORD["device"], "type": "cuda"}}),
+    ],
+)
+def test_gaps_are_the_fields_that_the_record_lacks(word: str, fields: dict[str, Any]) -> None:
+    assert word in section("Not measured", ALONE) and word not in section("Not measured", ALONE | fields)
+    assert "other models" not in section("Not measured", ALONE)
+    assert "other models" in section("Not measured", ALONE | {"baselines": {}})
+
+
+def test_models_are_compared_over_all_seeds() -> None:
+    def model(name: str, *accuracies: float) -> dict[str, Any]:
+        found = {"accuracy": list(accuracies)}
+        return {"architecture": name, "parameters": 1000, "training_cpu_s": [60.2, 61.8], "metrics": {"test": found}}
+
+    models = {"qkv": model("Ours", 0.98, 0.99), "stock": model("Theirs", 0.97, 0.97), "other": model("Ours", 0.1, 0.2)}
+    text = str(make_card(ALONE | {"metrics": SCORED, "comparison": {"seeds": [4, 7], "models": models}}))
+    assert "Seeds 4, 7: " in text and "| test split | parameters | CPU seconds of training | accuracy |" in text
+    assert "| `Ours` | 1,000 | 61 (60 to 62) | 98.50 % (98.00 to 99.00) |" in text
+    assert "| `Theirs` | 1,000 | 61 (60 to 62) | 97.00 % (97.00 to 97.00) |" in text
+    assert "| `Ours`, other | 1,000 | 61 (60 to 62) | 15.00 % (10.00 to 20.00) |" in text
+
+
+def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
+    recipe = {**RECORD["recipe"], "watch": "validation loss"}
+    device = {**RECORD["device"], "processor": "Some CPU", "cores": 4, "memory_gib": 8}
+    rivals = {"baselines": {"SVM": {"test": {"accuracy": 0.9833}}}}
+    energy = {"energy": {"training_j": 1234.5, "counters": ["package-0", "package-1"]}}
+    record = ALONE | rivals | energy | {"recipe": recipe, "steps": {"taken": 1200, "kept": 960}, "device": device}
+    results, facts = section("Results", record), section("Training", record)
+    assert "step 960 of 1,200, the best by validation loss" in results and "| optimizer steps | 1,200 |" in facts
+    assert "the last step" in section("Results", ALONE) and "| energy | not measured |" in section("Training", ALONE)
+    assert re.search(r"\| SVM \|.* 98.33 % \|", results) and "test split, n = 360" in results
+    assert "1 thread(s) each; Some CPU, 4 cores, 8 GiB of memory |" in facts
+    assert "| energy | 1,234 J in training, as package-0, package-1 count it" in facts
+
+
+def test_places_on_a_machine_are_left_out_of_the_command() -> None:
+    assert published("qkv train digits out=/home/alice/runs/x seed=1") == "qkv train digits seed=1"
+    assert published("qkv train '/home/alice/my recipe.yaml'") == "qkv train 'my recipe.yaml'"
+
+
+def test_the_paper_of_the_preset_is_cited() -> None:
+    text = str(make_card(changed(recipe__preset="vit_base_16")))
+    assert "Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929" in text.partition("## Citation")[2]
+    assert "the preset `vit_base_16`" in text and "## Citation" not in str(make_card(RECORD))
+
+
+@pytest.mark.parametrize(
+    ("config", "architecture", "expected"),
+    [
+        (qkv.presets.bert_base(**TINY), "QkvEncoderForMaskedLM", ("bert", "BertForMaskedLM")),
+        (qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM", ("gpt2", "GPT2LMHeadModel")),
+        (qkv.presets.t5_small(head_dim=4, **TINY), "QkvEncoderDecoderForConditionalGeneration",
+         ("t5", "T5ForConditionalGeneration")),
+        (qkv.presets.bert_base(position="alibi", **TINY), "QkvEncoderForMaskedLM", None),
+    ],
+)  # fmt: skip
+def test_the_same_class_of_transformers(config: Any, architecture: str, expected: tuple[str, str] | None) -> None:
+    assert counterpart(config.to_dict(), architecture) == expected
+
+
+def test_differences_go_into_nested_configs() -> None:
+    defaults = {"a": 1, "inner": {"b": 2, "c": 3}, "architectures": None}
+    assert differing({"a": 1, "inner": {"b": 5, "c": 3}, "architectures": ["X"]}, defaults) == {"inner": {"b": 5}}
+
+
+@pytest.mark.parametrize("family", CONFIGS, ids=lambda family: family.__name__)
+def test_every_auto_class_of_a_family_has_its_task(family: type) -> None:
+    assert set(family.auto_classes) - {"AutoConfig", "AutoModelForDecision"} <= set(HEADS)  # it loads a causal LM
+    assert "image-classification" in KINDS and "contact-prediction" in KINDS and None not in KINDS
+
+
+# The kinds of input of the heads that do not take tokens alone.
+INPUTS = {
+    **dict.fromkeys(("AutoModelForImageClassification", "AutoModelForMaskedImageModeling"), {"patch_size": 2}),
+    "AutoModelForObjectDetection": {"backbone_config": {}},
+    "AutoModelForZeroShotImageClassification": {"vision_config": {}},
+    **dict.fromkeys(("AutoModelForCTC", "AutoModelForSpeechSeq2Seq"), {"num_mel_bins": 6}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [*((name, INPUTS.get(name, {})) for name in HEADS), ("AutoModel", {"patch_size": 2})]
+)
+def test_a_pipeline_is_promised_exactly_where_transformers_has_one(name: str, config: dict[str, Any]) -> None:
+    kind = frontend(config, name)
+    subject = CardModel("x", config, "X", "x", name, None, Place(), kind, task("X", name, kind))
+    classes = [found.__name__ for found in SUPPORTED_TASKS.get(subject.task, {}).get("pt", ())]
+    assert any(f'pipeline("{subject.task}", ' in text for text in programs(subject)) == (name in classes)
+
+
+FOUND = {
+    "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
+    "limits": {"float64": 1e-10, "bfloat16": None},
+    "source": {"class": "GPT2LMHeadModel", "parameters": 4321},
+    "target": {"class": "QkvDecoderForCausalLM", "parameters": 4321},
+    "layers": {
+        "layers.0": {"float64": {"max": 1e-15, "scale": 1.0}, "bfloat16": {"max": 0.25, "scale": 100.0}},
+        "logits": {"float64": {"max": 5e-14, "scale": 100.0}, "bfloat16": {"max": 0.5, "scale": 2.0}},
+    },
+    "generation": {"greedy": True, "3 beams": False},
+    "way back": {"tensors": 28, "different": []},
+    "first diverging layer": None,
+}
+
+
+def parity(config: Any, architecture: str, certificate: dict[str, Any] | None = None) -> str:
+    """The section on parity of a card, empty where it has none."""
+    fields = {**config.to_dict(), "architectures": [architecture]}
+    form = "self-contained" if architecture.startswith("Qkv") else "native"
+    text = str(plain_card(fields, name="x", certificate=certificate, form=form))
+    return text.partition("## Parity with transformers\n")[2].partition("\n## ")[0]
+
+
+def test_the_rows_of_the_class_are_shown() -> None:
+    text = parity(qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM")
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| GPT2LMHeadModel |")]
+    assert rows and all(row in text for row in rows) and text.count("\n|") == len(rows) + 2
+    assert parity(qkv.presets.gpt2(position="alibi", norm="rms", **TINY), "QkvDecoderForCausalLM") == ""
+
+
+def test_the_certificate_is_told_by_its_worst_layers() -> None:
+    text = parity(GPT2Config(), "GPT2LMHeadModel", FOUND)
+    assert "| float64 | 1.0e-15 | 1.0e+00 | `layers.0` | 1.0e-10 |" in text  # worse than 5e-14 at numbers of 100
+    assert "| bfloat16 | 5.0e-01 | 2.0e+00 | `logits` | none |" in text and "3 beams **different**." in text
+    failed = {**FOUND, "way back": {"tensors": 28, "different": ["a", "b"]}, "first diverging layer": "layers.0"}
+    text = parity(qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM", failed)
+    assert "2 of 28 tensors are not" in text and "**They are not the same model**: `layers.0`" in text
+
+
+def test_a_certificate_of_another_model_is_refused() -> None:
+    without = {name: value for name, value in FOUND.items() if name != "way back"}
+    with pytest.raises(ValueError, match="way back"):
+        parity(GPT2Config(), "GPT2LMHeadModel", without)
+    with pytest.raises(ValueError, match="QkvEncoderForMaskedLM"):
+        parity(qkv.presets.bert_base(**TINY), "QkvEncoderForMaskedLM", FOUND)
+
+
+def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> None:
+    shape = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 20, "bos_token_id": 1, "eos_token_id": 2}
+    official = GPT2LMHeadModel(GPT2Config(**shape))
+    official.save_pretrained(tmp_path / "stock")
+    model = qkv.from_transformers(official)
+    model.save_pretrained(tmp_path / "own")
+    certificate = certify(tmp_path / "stock", tmp_path / "own", step=lambda what: None)
+    text = parity(model.config, type(model).__name__, certificate)
+    assert "from `GPT2LMHeadModel` to `QkvDecoderForCausalLM`" in text and "Generated tokens: greedy equal" in text

@@ -1,0 +1,233 @@
+"""The folder of a model, and of a run: complete, with its code and releases, there wholly or not at all."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    ViTImageProcessorPil,
+    pipeline,
+)
+from transformers.testing_utils import CaptureLogger
+from transformers.utils import logging
+
+import installation
+import qkv
+import tiny
+from checkout import ROOT
+from errors import raises_sentence
+from published import forget_releases
+from qkv.modeling.conversion.files import read_json
+from qkv.scripts.cli import main
+from qkv.scripts.common import files as durable
+from qkv.scripts.common.inspector import Job, outputs
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.publishing.export.tested_releases import (
+    TESTED,
+    is_outdated,
+    logger,
+    spelled,
+    stated_releases,
+    untested,
+    warn_of_outdated_code,
+)
+from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from qkv.scripts.publishing.integrity.files import file_rows
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, identity, read_manifest
+from qkv.scripts.publishing.integrity.verification import expectation_findings
+
+pytestmark = pytest.mark.upstream
+
+OLDER = {"oldest": "5.22", "newest": "5.23"}
+IMAGE = {"pixel_values": torch.linspace(0, 1, 192).view(1, 3, 8, 8)}
+
+
+@pytest.fixture
+def model() -> qkv.QkvImageEncoderForImageClassification:
+    shape = {"image_size": 4, "patch_size": 2, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return qkv.QkvImageEncoderForImageClassification(qkv.QkvImageEncoderConfig(**shape))
+
+
+def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[str] = []
+    sync = durable.sync
+    monkeypatch.setattr(durable, "sync", lambda path: (forced.append(path.name), sync(path)))
+    files = {"curve.png": b"drawn", ".eval_results/digits.yaml": b"measured"}
+    options = {"processors": [ViTImageProcessorPil()], "card": lambda digest: f"# card of {digest}\n", "files": files}
+    folder = build_folder(model, tmp_path / "a" / "hub", **options)
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "preprocessor_config.json", "README.md", "LICENSE"} <= names
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert {"curve.png", "digits.yaml", ".eval_results", "config.json"} <= set(forced)
+    config = AutoConfig.from_pretrained(folder)
+    assert config.auto_map.keys() == qkv.QkvImageEncoderConfig.auto_classes.keys()
+    code = {reference.partition(".")[0] + ".py" for reference in config.auto_map.values()}
+    assert code == {path.name for path in folder.glob("*.py")}
+    assert (folder / "README.md").read_text() == f"# card of {identity(folder)}\n"
+    assert "README.md" in read_json(folder / MANIFEST)["files"]
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(model, tmp_path: Path, value: float) -> None:
+    model.classifier.weight.data[0, 0] = value
+    with raises_sentence("classifier.weight", "learning_rate"):
+        build_folder(model, tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_failure_leaves_nothing(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
+        patched.setattr(durable, "sync", fail)
+        build_folder(model, tmp_path / "hub")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "hub").mkdir()
+    build_folder(model, tmp_path / "hub")
+    with pytest.raises(FileExistsError, match="hub"):
+        build_folder(model, tmp_path / "hub")
+
+
+def test_a_loaded_folder_makes_the_same_folder(model, tmp_path: Path) -> None:
+    first = build_folder(model, tmp_path / "first")
+    again = build_folder(type(model).from_pretrained(first), tmp_path / "again")
+    assert len(list(build_folder(model, tmp_path / "split", max_shard_size="1KB").glob("model-*.safetensors"))) > 1
+    for path in first.iterdir():
+        assert (again / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    short = ["digits", "max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
+    assert main(["train", *short, f"out={folder}"]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def findings(folder: Path) -> list[str]:
+    """Differences from the manifest, before anything is loaded."""
+    return [line for row in file_rows(folder, read_manifest(folder)) for line in row.findings]
+
+
+def test_a_run_and_a_saved_model_load_with_and_without_qkv(trained: Path, tmp_path: Path) -> None:
+    picture, auto = tmp_path / "eight.png", "AutoModelForImageClassification"
+    Image.effect_noise((8, 8), 60).save(picture)
+    model = qkv.QkvDecoderForCausalLM(tiny.decoder()).eval()
+    model.save_pretrained(tmp_path / "saved")
+    tokens = {"input_ids": torch.arange(6)[None]}
+    job = Job(trained, auto, IMAGE, pipeline="image-classification", example=picture)
+    loaded, saved = load_in_clean_process([job, Job(tmp_path / "saved", "AutoModelForCausalLM", tokens)])
+    assert torch.equal(saved.outputs["logits"], outputs(model, tokens)["logits"])
+    installed = outputs(AutoModelForImageClassification.from_pretrained(trained), IMAGE)
+    assert torch.equal(loaded.outputs["logits"], installed["logits"])
+    assert loaded.answer == pipeline("image-classification", model=str(trained))(str(picture))
+
+
+def test_the_record_and_checkpoints_are_no_part_of_the_model(run: Path) -> None:
+    (run / "metrics.jsonl").write_text("")
+    (run / "notes.csv").write_text("a,b\n")
+    shutil.rmtree(run / "checkpoints")
+    assert findings(run) == []
+    for name in ("modeling_other.py", "vocab.json"):
+        (run / name).write_text("{}")
+    assert [line.split()[0] for line in findings(run)] == ["vocab.json", "modeling_other.py"]
+
+
+def test_a_run_is_published_under_its_identity_with_its_card(run: Path, tmp_path: Path) -> None:
+    published = qkv.publish(run, tmp_path / "hub")
+    assert published.identity == identity(run) and not published.as_built
+    names = {path.name for path in published.folder.iterdir()}
+    assert {"README.md", "curve.png", "model.safetensors"} <= names
+    assert names.isdisjoint({"record.json", "metrics.jsonl", "checkpoints"})
+    assert expectation_findings(read_manifest(published.folder), run) == []
+
+
+def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None:
+    record = json.loads((run / "record.json").read_text())
+    record["recipe"]["title"] = "Another title"
+    (run / "record.json").write_text(json.dumps(record))
+    before = identity(run)
+    assert write_run_card(run) == run / "README.md"
+    card = (run / "README.md").read_text()
+    assert "Another title" in card and before in card and identity(run) == before and findings(run) == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.1.dev0")
+    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+def test_the_tested_releases_are_those_that_we_require_and_install(folder: Path, tmp_path: Path) -> None:
+    floor = next(each for each in installation.requirements() if each.name == "transformers").specifier
+    assert f">={TESTED['oldest']}" in map(str, floor)
+    assert f"\ntransformers=={TESTED['newest']}." in (ROOT / "constraints.txt").read_text()
+    assert stated_releases(folder) == read_manifest(folder)["transformers"] == TESTED
+    assert f"tested with transformers {spelled(TESTED)}." in (folder / "README.md").read_text()
+    qkv.QkvEncoderModel(tiny.encoder()).save_pretrained(folder / "saved")
+    assert stated_releases(folder / "saved") == TESTED and not untested(folder, TESTED)
+    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "native", native=True)
+    (tmp_path / "modeling_mine.py").write_text("# Tested with transformers 5.23 to 5.23.\n")
+    assert stated_releases(tmp_path) is stated_releases(tmp_path / "native") is None
+    assert "transformers" not in read_manifest(tmp_path / "native")
+
+
+@pytest.mark.parametrize(
+    ("version", "tested", "says"),
+    [
+        ("5.23.3", OLDER, ""),
+        ("5.24.0", OLDER, "qkv publish {folder} TARGET"),
+        ("6.0.0", TESTED, "install a qkv"),
+        ("5.3.0", {"oldest": "5.23", "newest": "5.30"}, ""),
+        ("6.0.0", None, ""),
+    ],
+)
+def test_a_newer_transformers_than_was_tested_has_a_remedy(
+    version: str, tested: dict[str, str] | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "__version__", version)
+    sentence = untested(tmp_path, tested)
+    assert bool(sentence) == bool(says) and says.format(folder=tmp_path) in sentence
+    assert not says or (version in sentence and spelled(tested) in sentence)
+    assert is_outdated(OLDER) and not is_outdated(TESTED) and not is_outdated(None)
+    assert spelled({"oldest": "5.23", "newest": "5.23"}) == "5.23"
+
+
+def test_loading_warns_once_for_a_folder_with_older_code(folder: Path) -> None:
+    verbosity = logging.get_verbosity()
+    try:
+        logging.set_verbosity_warning()
+        with CaptureLogger(logger) as said:
+            AutoModelForMaskedLM.from_pretrained(folder)
+        assert said.out == ""
+        forget_releases(folder)
+        logging.set_verbosity_error()
+        with CaptureLogger(logger) as said:
+            warn_of_outdated_code(folder)
+        assert said.out == ""
+        logging.set_verbosity_warning()
+        with CaptureLogger(logger) as said:
+            for source in (folder, str(folder)):
+                AutoModelForMaskedLM.from_pretrained(source)
+            AutoModelForMaskedLM.from_pretrained(folder.parent, subfolder=folder.name)
+        assert said.out.count("\n") == 1 and untested(folder, OLDER) in said.out
+    finally:
+        logging.set_verbosity(verbosity)

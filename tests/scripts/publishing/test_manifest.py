@@ -1,0 +1,253 @@
+"""The manifest: complete, the same for the same model, not written for a model that loading does not give back."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+import qkv
+import tiny
+from published import CODE, change_json, change_tensors, ours, published, shards, stock
+from qkv.scripts.common.inspector import fingerprint
+from qkv.scripts.publishing.integrity.files import config_findings, file_rows, flat
+from qkv.scripts.publishing.integrity.manifest import (
+    MANIFEST,
+    IntegrityError,
+    identity,
+    read_manifest,
+    write_manifest,
+)
+
+SHARD = "model-0000{}-of-00004.safetensors"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every kind of file; do not change it."""
+    folder = tmp_path_factory.mktemp("somebody") / "hub"
+    (folder / "custom_generate").mkdir(parents=True)
+    (folder / ".cache").mkdir()
+    files = {CODE: "x = 1\n", "custom_generate/generate.py": "y = 1\n", ".cache/notes": "mine", ".gitattributes": "*"}
+    return published(ours(), folder, **files)
+
+
+def test_it_describes_every_file_and_tensor(kept: Path) -> None:
+    manifest, model = read_manifest(kept), ours()
+    assert len(shards(kept)) > 1 and manifest["class"] == "QkvDecoderForCausalLM" and manifest["dtype"] == "float32"
+    assert set(manifest["files"]) == {
+        *(path.name for path in shards(kept)),
+        *("model.safetensors.index.json", "config.json", "generation_config.json", "README.md"),
+        *(CODE, "configuration_decoder.py", "LICENSE", "custom_generate/generate.py"),
+    }
+    for name, entry in manifest["files"].items():
+        data = (kept / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    stored = {path.name: {n: fingerprint(t) for n, t in load_file(path).items()} for path in shards(kept)}
+    assert manifest["tensors"] == stored
+    assert manifest["fields"]["config.json"] == json.loads((kept / "config.json").read_text())
+    assert manifest["ties"] == {"lm_head.weight": "model.embed_tokens.weight"}
+    expected = {name: fingerprint(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    assert manifest["loaded"] == {"float32": {"parameter": expected, "buffer": {}, "attribute": {}}}
+
+
+def test_buffers_that_no_file_holds_are_in_it(tmp_path: Path) -> None:
+    manifest = read_manifest(published(stock(), tmp_path / "hub"))
+    expected = fingerprint(stock().model.rotary_emb.inv_freq)
+    assert manifest["loaded"]["float32"]["buffer"]["model.rotary_emb.inv_freq"] == expected
+    assert not any("inv_freq" in name for tensors in manifest["tensors"].values() for name in tensors)
+
+
+def test_the_same_model_gives_the_same_text(kept: Path, tmp_path: Path) -> None:
+    again = tmp_path / "elsewhere"
+    (again / "custom_generate").mkdir(parents=True)
+    published(ours(), again, **{CODE: "x = 1\n", "custom_generate/generate.py": "y = 1\n"})
+    text = (again / MANIFEST).read_text()
+    assert text == (kept / MANIFEST).read_text() and str(tmp_path) not in text
+    write_manifest(again)  # without the model, whose class the config names
+    assert (again / MANIFEST).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (lambda folder: (folder / "README.md").write_text("another card"), True),
+        (lambda folder: (folder / "curve.png").write_bytes(b"a picture"), True),
+        (lambda folder: change_json(folder / "config.json", hidden_act="relu"), False),
+        (lambda folder: (folder / CODE).write_text("x = 2\n"), False),
+        (lambda folder: (folder / "vocab.txt").write_text("a"), False),
+        (lambda folder: change_tensors(shards(folder)[0], lambda tensors: next(iter(tensors.values())).neg_()), False),
+    ],
+    ids=["card", "picture", "config", "code", "vocabulary", "tensor"],
+)
+def test_the_identity_is_that_of_the_model(
+    change: Callable[[Path], Any], same: bool, kept: Path, tmp_path: Path
+) -> None:
+    again = Path(shutil.copytree(kept, tmp_path / "hub"))
+    change(again)
+    write_manifest(again)
+    assert (identity(again) == identity(kept)) == same
+
+
+class Buffered(qkv.QkvDecoderForCausalLM):
+    """A model with a buffer that no file holds, and that nobody fills on loading."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.register_buffer("angles", torch.arange(4.0), persistent=False)
+
+
+class Filled(Buffered):
+    """The same model, whose buffer is filled on loading."""
+
+    def _init_weights(self, module: Any) -> None:
+        super()._init_weights(module)
+        if module is self:
+            self.angles.copy_(torch.arange(4.0))
+
+
+class OnMeta(qkv.QkvDecoderForCausalLM):
+    """The mistake with a plain attribute."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.angles = torch.arange(4.0)
+
+
+@pytest.mark.parametrize(("model_class", "words"), [(Buffered, "buffer angles"), (OnMeta, "attribute angles")])
+def test_a_model_that_loading_does_not_give_back_has_no_manifest(
+    model_class: type[PreTrainedModel], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(IntegrityError, match=words):
+        published(model_class(tiny.decoder("llama")), tmp_path / "hub")
+    assert not list(tmp_path.rglob("*manifest*"))
+
+
+def test_a_buffer_that_loading_fills_is_no_obstacle(tmp_path: Path) -> None:
+    folder = published(Filled(tiny.decoder("llama")), tmp_path / "hub")
+    assert read_manifest(folder)["loaded"]["float32"]["buffer"] == {"angles": fingerprint(torch.arange(4.0))}
+    with pytest.raises(ValueError, match=r"config\.json"):  # a class that nobody has needs the model
+        write_manifest(folder)
+    with pytest.raises(IntegrityError, match="parameter "):
+        write_manifest(published(ours(seed=1), tmp_path / "other"), ours(seed=2))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"format": 2}, "format=2"),
+        ({"format": True}, "format=True"),
+        ({"identity": "0" * 64}, "identity"),
+        ({"ties": {}}, "identity"),
+        ({"code": "0"}, "identity"),
+        ({"config": "0"}, "identity"),
+        ({"files": []}, "damaged"),
+        ({"class": None}, "identity"),
+        ({"dtype": "nope"}, "nope"),
+        ({"tensors": {"../elsewhere": {}}}, "../elsewhere"),
+        ({"tensors": {CODE: {}}}, CODE),
+        ({"fields": {CODE: {}}}, CODE),
+        ({"tensors": {SHARD.format(n): {"a": ""} for n in (1, 2)}}, "one name"),
+        ({"tensors": {SHARD.format(1): {"a": 5}}}, "tensors"),
+        ({"files": {"/etc/passwd": {"sha256": "", "bytes": 1}}}, "/etc/passwd"),
+        ({"files": {"a" * 300: {"sha256": "", "bytes": 1}}}, "aaa"),
+        ({"files": {"a": {"sha256": ""}}}, "bytes"),
+        ({"files": {"a": {"sha256": "", "bytes": "1"}}}, "bytes"),
+        ({"fields": {"config.json": 3}}, "identity"),
+        ({"loaded": {"float32": {"parameter": [5]}}}, "damaged"),
+        ({"loaded": {"float32": {"parameter": {"a": 5}}}}, "loaded"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(
+    kept: Path, fields: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    shutil.copy(kept / MANIFEST, tmp_path)
+    change_json(tmp_path / MANIFEST, **fields)
+    with pytest.raises(IntegrityError, match=words):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 10**5, '{"files": {"a": 1, "a": 2}}', "[]"], ids=range(4))
+def test_a_manifest_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match=MANIFEST):
+        read_manifest(tmp_path)
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(IntegrityError, match=MANIFEST):
+        read_manifest(tmp_path)
+
+
+def found(folder: Path, **options: Any) -> dict[str, list[str]]:
+    """{check: its findings} without checks that found nothing."""
+    rows = list(file_rows(folder, read_manifest(folder), **options))
+    assert [row.check for row in rows] == ["files", "code", "tensors", "config"]
+    return {row.check: row.findings for row in rows if row.findings}
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "name"),
+    [
+        (lambda folder: (folder / "vocab.txt").unlink(), "files", "vocab.txt"),
+        (lambda folder: (folder / "vocab.txt").write_text("a"), "files", "vocab.txt"),
+        (lambda folder: (folder / "vocab.txt").write_text("a\nc\n"), "files", "vocab.txt"),
+        (lambda folder: (folder / "merges.txt").write_text(""), "files", "merges.txt"),
+        (lambda folder: (folder / "pytorch_model.bin").touch(), "files", "pytorch_model.bin"),
+        (lambda folder: (folder / "adapter_config.json").touch(), "files", "adapter_config.json"),
+        (lambda folder: (folder / "sitecustomize.py").touch(), "code", "sitecustomize.py"),
+        (lambda folder: (folder / "README.md").unlink(), "files", "README.md"),
+        # Loading reads chat templates through it, which no hash in the manifest is of.
+        (lambda folder: (folder / "chat").symlink_to(folder.parent), "files", "chat"),
+        (lambda folder: (folder / "NOTES.md").touch(), "", ""),
+        (lambda folder: (folder / ".gitattributes").touch(), "", ""),
+    ],
+)
+def test_files_that_changed_are_named(folder: Path, change: Callable[[Path], Any], check: str, name: str) -> None:
+    assert found(folder) == {}
+    change(folder)
+    findings = found(folder)
+    assert findings.keys() == ({check} if check else set())
+    assert all(line.startswith(f"{name} ") for lines in findings.values() for line in lines)
+
+
+def test_releases_of_transformers_are_those_that_the_code_states(tmp_path: Path) -> None:
+    folder = published(ours(), tmp_path / "hub")
+    assert found(folder) == {}
+    change_json(folder / MANIFEST, transformers={"oldest": "5.22", "newest": "5.23"})
+    assert set(found(folder)) == {"code"}
+
+
+def test_only_the_files_that_matter_are_looked_at(folder: Path) -> None:
+    (folder / CODE).unlink()
+    (folder / "more.py").touch()
+    change_json(folder / "generation_config.json", top_k=3)
+    assert found(folder, reads=lambda name: name.endswith(".safetensors")) == {}
+    assert set(found(folder)) == {"files", "code", "config"}
+
+
+def test_an_index_that_leaves_out_a_tensor(folder: Path) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    index["weight_map"].pop("model.norm.weight")
+    change_json(path, **index)
+    (line,) = found(folder)["tensors"]
+    assert line.startswith("model.norm.weight ")
+
+
+def test_fields_of_parts_come_with_their_names(tmp_path: Path) -> None:
+    model = qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder("deep"))
+    folder = published(model, tmp_path / "translator")
+    config = json.loads((folder / "config.json").read_text())
+    config["decoder"]["norm_eps"] = 0.5
+    del config["encoder"]["hidden_act"]
+    change_json(folder / "config.json", **config, spare=[])
+    names = [line.split()[2] for line in found(folder)["config"]]
+    assert names == ["decoder.norm_eps", "encoder.hidden_act", "spare"]
+    (folder / "config.json").write_text("[]")
+    assert str(folder / "config.json") in found(folder)["config"][0]
+    assert dict(flat({"a": {"b": {"c": 1}, "d": {}}})) == {"a.b.c": 1, "a.d": {}}
+    assert [*config_findings({"f": {"a": True}}, {"f": {"a": 1}})], "True is not 1"
