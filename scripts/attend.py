@@ -1,4 +1,4 @@
-"""Show what attends to what in a model for an input: a page, or a figure."""
+"""Show which tokens attend to which in a model for an input: a page, or a figure."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -10,7 +10,7 @@ from qkv.scripts.common.words import either
 
 
 def run(arguments: Namespace) -> None:
-    """Write the page or the figure, and say where it is and what of the input is not in it."""
+    """Write the page or the figure, and say where it is and which parts of the input are not in it."""
     if arguments.input is None:
         raise ValueError('give an input: a text between quotation marks, as in "twenty-one", a picture or a recording')
     out = path_of(arguments.out, arguments.format)
@@ -18,17 +18,15 @@ def run(arguments: Namespace) -> None:
     view = attend_source(arguments.source, arguments.input, options)
     for note in view.save(out):
         say(note)
-    if view.answer:
-        print(view.answer)
-    print(f"{out}: {out.stat().st_size:,} bytes")
+    print(*filter(None, [view.answer, f"{out}: {out.stat().st_size:,} bytes"]), sep="\n")
 
 
 def path_of(out: Path | None, form: str | None) -> Path:
-    """Return the file that is written; ValueError where it ends otherwise than the format, or its folder is missing."""
+    """Return the file that is written; ValueError for an ending of another format, or a missing folder."""
     path = Path(f"attention.{form or FORMATS[0]}") if out is None else out.expanduser()
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in ([form] if form else FORMATS):
-        raise ValueError(f"--out={path} must end in {either([f'.{each}' for each in ([form] if form else FORMATS)])}")
+    endings = [f".{each}" for each in ([form] if form else FORMATS)]
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"--out={path} must end in {either(endings)}")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"--out={path}: there is no folder {path.absolute().parent}; make it, or name another")
     return path

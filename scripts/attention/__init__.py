@@ -1,1 +1,1 @@
-"""Attention of a model while it runs its usual backend: weights, scores, norms, rollout, flow and relevance."""
+"""Attention of a model while it runs its usual backend: layers, weights and scores, and their statistics."""

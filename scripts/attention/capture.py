@@ -4,18 +4,25 @@ Shapes: B batch, T queries, S keys, H heads, K head_dim; h heads and q queries a
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any, get_args
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from torch import nn
 from transformers import AttentionInterface
 
-from qkv.scripts.attention.captured import CapturedAttention
-from qkv.scripts.attention.layers import AttentionLayer, Indices, Layers, attention_layers, chosen_layers
-from qkv.scripts.attention.recorder import AttentionFunction, Extra, Recorder, Wanted, installed
-
-Observers = Mapping[nn.Module, Recorder]
+from qkv.scripts.attention.core import RECORDERS, CoreRecorder, is_observable, observed
+from qkv.scripts.attention.layers import (
+    AttentionLayer,
+    Indices,
+    Layers,
+    attention_layers,
+    chosen_layers,
+    plain_forward,
+)
+from qkv.scripts.attention.recorder import Recorder, Wanted, check_backend
+from qkv.scripts.attention.records import CapturedAttention
 
 
 @contextmanager
@@ -26,13 +33,13 @@ def capture_attention(
     layers: Layers = None,
     heads: Indices = None,
     queries: Indices = None,
-    also: Collection[Extra] = (),
+    scores: bool = False,
 ) -> Iterator[CapturedAttention]:
     """Capture attention weights of a model, ours or transformers', while it runs its usual backend.
 
-    `output_attentions=True` makes a model run eagerly and builds the weights of all layers; here it runs as it does
-    (sdpa, flex attention, padding removed, windows in chunks, cached steps of `generate`), and only the rows that are
-    asked for are computed again, by the same formula. The numbers are those of eager attention without dropout.
+    `output_attentions=True` makes a model run eagerly and keeps the weights of all layers; here it runs as always
+    (sdpa, flex attention, padding removed, windows in chunks, cached steps of `generate`), and only the rows asked for
+    are computed again, by the same formula. The numbers are those of eager attention without dropout.
 
         with qkv.capture_attention(model, layers=[0, -1], queries=slice(-1, None)) as captured:
             model(**inputs)
@@ -42,47 +49,33 @@ def capture_attention(
             output = model.generate(**inputs, num_beams=4, return_dict_in_generate=True, output_scores=True)
         captured.beams(output.beam_indices).join("cross", -1).weights   # (B, H, tokens, source)
 
-        with qkv.capture_attention(model, inputs, also=["gradients"]) as captured:
-            captured.relevance(captured.outputs.logits[0, label])["encoder"]   # (B, T, T)
-
-    With `inputs`, a dict for the forward, the model runs at once and `captured.outputs` is what it gives. `layers` are
+    With `inputs`, a dict for the forward, the model runs at once and `captured.outputs` is its output. `layers` are
     numbers in every stack (-1 is the last), or a dict by the name of a stack: encoder, decoder, cross, text, image;
-    `heads` and `queries` are numbers or a slice, of queries those of each forward. None is all. `also` adds
-    "scores", those before softmax, "norms", the value-weighted norms of Kobayashi et al., and "gradients", which keeps
-    what `captured.gradients` and `captured.relevance` need. `captured.rollout` and `captured.flow` follow the layers of
-    a stack, `captured.join` puts the steps of `generate` together, and `captured.beams` follows its winners.
+    `heads` and `queries` are numbers or a slice, queries counted in each forward. None stands for all. `scores=True`
+    adds those before softmax.
 
     A model of pairs has the attention of residues as its encoder, of an alignment (B * sequences, h, q, S). Three more
     stacks are captured where `layers` names them: column (B * L, h, sequences, sequences) of an alignment; starting and
-    ending, triangle attention (B * L, h, q, S), whose row i is how the pair (i, q) attends to (i, s), and (q, i) to
-    (s, i). Recycling adds forwards.
+    ending, triangle attention (B * L, h, q, S), in whose row i the pair (i, q) attends to (i, s), and (q, i) to (s, i).
 
-    Kernels: `linear` has weights but no scores, and none of earlier tokens in a cache; alignments of recurrent models
-    have weights alone; models of pairs have no gradients; `gated_delta` has no weights. A compiled model cannot be
-    observed.
+    `kernel="linear"` and recurrent alignments have weights but no scores, and linear attention none of earlier tokens
+    in a cache; `gated_delta` has no weights.
 
-    ValueError for a layer, head or query that there is not, and for what a model or a backend has not.
+    ValueError for an unknown layer, head or query, for numbers that a kernel or a backend lacks, and for a compiled
+    model.
 
-    Shapes: records with weights, scores and norms of (B, h, q, S)
-    Source: norms: Kobayashi et al. 2020, §2.2, https://aclanthology.org/2020.emnlp-main.574; rollout and flow: Abnar &
-        Zuidema 2020, §3, https://arxiv.org/abs/2005.00928; relevance: Chefer et al. 2021, §3.1,
-        https://arxiv.org/abs/2103.15679
+    Shapes: records with weights and scores of (B, h, q, S)
     """
     check_not_compiled(model)
     every = attention_layers(model)
     chosen = chosen_layers(every, layers)
-    wanted = Wanted(heads, queries, frozenset(also))
-    check_extras(also)
     for layer in chosen:
-        check_kind(layer, wanted)
-    depths = {layer.stack: sum(other.stack == layer.stack for other in every) for layer in every}
-    captured = CapturedAttention(depths)
+        check_kind(layer, scores=scores)
+    captured = CapturedAttention(Counter(layer.stack for layer in every))
     with ExitStack() as stack:
-        recorders = {layer.module: Recorder(layer, wanted, captured) for layer in chosen}
-        stack.enter_context(observed_interface(recorders))
-        for recorder in recorders.values():
-            stack.enter_context(installed(recorder, model))
-        stack.enter_context(uncompiled(model))
+        for layer in chosen:
+            stack.enter_context(recording(layer, Wanted(heads, queries, scores), captured, model))
+        stack.enter_context(uncompiled_generation(model))
         if inputs is not None:
             captured.outputs = model(**inputs)
         yield captured
@@ -96,80 +89,98 @@ def check_not_compiled(model: nn.Module) -> None:
         )
 
 
-def check_extras(also: Collection[str]) -> None:
-    """Raise ValueError for what cannot be captured."""
-    for name in [also] if isinstance(also, str) else also:
-        if isinstance(also, str) or name not in get_args(Extra):
-            raise ValueError(f"also={also!r} is no list of {', '.join(get_args(Extra))}; write also=['norms']")
+def check_kind(layer: AttentionLayer, *, scores: bool) -> None:
+    """Raise ValueError where the kernel of a layer lacks the numbers that are asked for."""
+    if layer.kind == "gated_delta":
+        raise ValueError("kernel='gated_delta' has no attention weights; leave its layers out by layers=")
+    if scores and layer.kind in ("linear", "recurrent"):
+        name = "kernel='linear'" if layer.kind == "linear" else "a recurrent alignment"
+        raise ValueError(f"{name} has no attention scores; leave scores=True out")
 
 
-def check_kind(layer: AttentionLayer, wanted: Wanted) -> None:
-    """Raise ValueError where the kernel of a layer has not what is asked for."""
-    lacking = {
-        "gated_delta": ("weights",),
-        "linear": ("scores", "gradients"),
-        "recurrent": ("scores", "norms", "gradients"),
-        "global": ("gradients",),
-        "axial": ("gradients",),
-    }
-    what = {
-        "linear": "kernel='linear'",
-        "gated_delta": "kernel='gated_delta'",
-        "recurrent": "a recurrent alignment",
-        "axial": "a model of pairs",
-    }
-    for name in lacking.get(layer.kind, ()):
-        if name == "weights" or name in wanted.also:
-            mend = "leave its layers out by layers=" if name == "weights" else f"leave {name} out of also"
-            raise ValueError(f"{what.get(layer.kind, 'global_projections=True')} has no attention {name}; {mend}")
+def recording(
+    layer: AttentionLayer, wanted: Wanted, captured: CapturedAttention, model: nn.Module
+) -> AbstractContextManager[None]:
+    """Record a layer in this context."""
+    if is_observable(layer):
+        return observed(RECORDERS.get(layer.kind, CoreRecorder)(layer, wanted, captured), model)
+    return told_to_record(layer.module, Recorder(layer, wanted, captured))
 
 
-# Captures that are open, in any thread; while there are some, transformers' lookup of attention functions is ours.
-OPEN: list[Observers] = []
-LOCK = threading.Lock()
-plain_lookup = AttentionInterface.get_interface
+class BackendName(str):
+    """The name of the recording backend, equal to that of the recorded one: attention may hide keys by this name."""
+
+    recorded = ""
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) or other == self.recorded
+
+    __hash__ = str.__hash__
 
 
-def observed_lookup(
-    interface: AttentionInterface, attn_implementation: str, default: AttentionFunction
-) -> AttentionFunction:
-    """Look an attention function up as transformers does; return one that lets open captures record their modules."""
-    attend = plain_lookup(interface, attn_implementation, default)
+class RecordingConfig:
+    """The config of one attention module of transformers, whose backend is the recording one."""
 
-    def observed(module: nn.Module, *given: Any, **options: Any) -> Any:
-        function: Callable[..., Any] = attend
-        for observers in OPEN:
-            # A module of ours is observed around this function, where its masks are still whole.
-            if module in observers and not hasattr(type(module), "observe"):
-                function = observers[module].observe(function, attn_implementation)
-        return function(module, *given, **options)
+    def __init__(self, config: Any, recorder: Recorder) -> None:
+        self.config, self.recorders = config, [recorder]
 
-    return observed
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "config"), name)
+
+    @property
+    def _attn_implementation(self) -> str:
+        name = BackendName("qkv_recording")
+        name.recorded = self.config._attn_implementation or "eager"
+        check_backend(name.recorded)
+        return name
+
+
+def attend_and_record(module: Any, *given: Any, **options: Any) -> Any:
+    """Attend by the backend that the module's config names, and let its recorders record."""
+    forward = plain_forward(module)
+    names = {name: forward.__globals__.get(name) for name in forward.__code__.co_names}
+    eager = next((each for name, each in names.items() if "eager" in name), None)
+    backend = str(module.config._attn_implementation.recorded)
+    attend = names["ALL_ATTENTION_FUNCTIONS"].get_interface(backend, eager)
+    for recorder in tuple(module.config.recorders):
+        inner = attend
+
+        def attend(*given: Any, recorder: Recorder = recorder, inner: Any = inner, **options: Any) -> Any:
+            return recorder.attend(inner, backend, *given, **options)
+
+    return attend(module, *given, **options)
+
+
+AttentionInterface.register("qkv_recording", attend_and_record)
+LOCK = threading.Lock()  # of the recorders of a module, which captures in several threads share
 
 
 @contextmanager
-def observed_interface(observers: Observers) -> Iterator[None]:
-    """Let modules of transformers be observed meanwhile, by whatever backend they look up."""
+def told_to_record(module: Any, recorder: Recorder) -> Iterator[None]:
+    """Let an attention module of transformers look up the recording backend in this context."""
     with LOCK:
-        OPEN.append(observers)
-        AttentionInterface.get_interface = observed_lookup  # type: ignore[assignment]
+        if isinstance(module.config, RecordingConfig):
+            module.config.recorders.append(recorder)
+        else:
+            module.config = RecordingConfig(module.config, recorder)
     try:
         yield
     finally:
         with LOCK:
-            OPEN[:] = [each for each in OPEN if each is not observers]
-            if not OPEN:
-                AttentionInterface.get_interface = plain_lookup  # type: ignore[method-assign]
+            module.config.recorders.remove(recorder)
+            if not module.config.recorders:
+                module.config = module.config.config
 
 
 @contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Keep `generate` from compiling its steps, which it does for static caches on a GPU."""
-    compiles = hasattr(model, "_valid_auto_compile_criteria")
-    if compiles:
-        model._valid_auto_compile_criteria = lambda *args, **kwargs: False  # type: ignore[assignment]
+def uncompiled_generation(model: Any) -> Iterator[None]:
+    """Keep `generate` from compiling its steps in this context, which it does for static caches on a GPU."""
+    config = getattr(model, "generation_config", None)
+    before = getattr(config, "disable_compile", None)
+    if config is not None:
+        config.disable_compile = True
     try:
         yield
     finally:
-        if compiles:
-            vars(model).pop("_valid_auto_compile_criteria", None)
+        if config is not None:
+            config.disable_compile = before

@@ -9,15 +9,15 @@ FORMATS = ("html", "png", "svg")
 
 
 def attend(parser: ArgumentParser) -> None:
-    """Show what attends to what in a model for one input, as a page or a figure.
+    """Show which tokens attend to which in a model for one input, as a page or a figure.
 
-    SOURCE is a run, a model folder or a Hub id. INPUT is what `qkv predict` takes, of a table one row; a second text is
-    the other of a pair, the caption of an image, or what a model writes instead of its own text. The page is one file
+    SOURCE is a run, a model folder or a Hub id. INPUT is that of `qkv predict`, of a table one row; a second text is
+    the other of a pair, the caption of an image, or the output of a model that writes texts. The page is one file
     without network: matrices of layers and heads, tokens with lines between them, patches of a picture, spectrograms,
     boxes, alignments, the steps of generation, entropy and distance of every head.
 
     Example: qkv attend runs/translate "twenty-one" --out attention.html
     """
     add_source(parser, "attend")
-    parser.add_argument("--format", choices=FORMATS, help="what is written (as --out ends, or html)")
+    parser.add_argument("--format", choices=FORMATS, help="format of the file (as --out ends, or html)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page or figure (attention.html)")

@@ -1,4 +1,4 @@
-"""Make the inputs of a forward from a model and what it is given: texts, an image, a recording, the row of a table."""
+"""Make the inputs of a forward from a text, two texts, an image, a recording, or the row of a table."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ from qkv.scripts.prediction.source import CONTACTS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
-    """Return what a model reads of an input, which is that of `qkv predict`, of a table one row.
+    """Read an input as `qkv predict` does, of a table one row.
 
-    A second text is read beside the first one; by a model that writes texts as what it wrote, and by a model of images
-    and texts beside the image. ValueError where the input cannot be used.
+    A second text is read beside the first one; by a model that writes texts as its output, and by a model of images
+    and texts beside the image. ValueError for an input that cannot be used.
     """
     options = dict(options)
     learned = source.task == "text-classification" and source.columns.get("pair")
@@ -43,49 +43,44 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
 
 
 def read_row(source: Source, own: Any, second: str | None, options: Options) -> Reading:
-    """Return what a model reads of an input as its pipeline takes it, and of the text that `read_source` calls second.
+    """Read an input as its pipeline takes it, and the second text of `read_source`.
 
     A model that writes texts writes one here, unless that is the second text.
     """
     reading = READERS[source.task](source, own, second, options)
     names = inspect.signature(type(source.model).forward).parameters
-    reading.inputs = {
-        name: value.to(source.model.device) if isinstance(value, Tensor) else value
-        for name, value in reading.inputs.items()
-        if name in names
-    }
+    reading.inputs = on_device(source, {name: each for name, each in reading.inputs.items() if name in names})
     return reading
 
 
-def note_cut(reading: Reading, tokenizer: Any, texts: Sequence[Any], length: int) -> Reading:
-    """Add a sentence to a reading whose texts were longer than what the model reads."""
-    if not all(isinstance(text, str) for text in texts):
-        return reading
-    whole = len(tokenizer(*texts, verbose=False)["input_ids"])
+def on_device(source: Source, inputs: Any) -> dict[str, Any]:
+    """Put inputs on the device of the model."""
+    device = source.model.device
+    return {name: each.to(device) if isinstance(each, Tensor) else each for name, each in inputs.items()}
+
+
+def note_cut(reading: Reading, texts: Sequence[Any], length: int) -> Reading:
+    """Add a note where texts are longer than what the model reads."""
+    is_text = all(isinstance(text, str) for text in texts)
+    whole = len(reading.tokenizer(*texts, verbose=False)["input_ids"]) if is_text else 0
     if whole > length:
         reading.notes.append(f"The text has {whole:,} tokens, of which the model reads {length:,}")
     return reading
 
 
 def read_texts(source: Source, own: Any, second: str | None, options: Options) -> Reading:
-    """Return the tokens of a text, or of two."""
-    texts = [own["text"], own["text_pair"]] if isinstance(own, dict) else [own, *([second] if second else [])]
-    limit = {"max_length": source.most_tokens} if source.most_tokens else {}
-    words = {"is_split_into_words": True} if isinstance(own, list) else {}
-    inputs = source.tokenizer(*texts, return_tensors="pt", truncation=bool(limit), **limit, **words)
-    reading = Reading(source.model, dict(inputs), source.tokenizer)
-    return note_cut(reading, source.tokenizer, texts, inputs["input_ids"].shape[1])
-
-
-def read_residues(source: Source, own: str, second: str | None, options: Options) -> Reading:
-    """Return the tokens of a chain; ValueError for a second text."""
-    if second is not None:
+    """Tokenize a text, or two."""
+    if second is not None and source.task == CONTACTS:
         raise ValueError(f"pair={second!r} is not for {source.task}, which reads one chain; leave it out")
-    return read_texts(source, own, None, options)
+    texts = [own["text"], own["text_pair"]] if isinstance(own, dict) else [own, *([second] if second else [])]
+    given: dict[str, Any] = {"max_length": source.most_tokens, "truncation": True} if source.most_tokens else {}
+    given |= {"is_split_into_words": True} if isinstance(own, list) else {}
+    inputs = source.tokenizer(*texts, return_tensors="pt", **given)
+    return note_cut(Reading(source.model, dict(inputs), source.tokenizer), texts, inputs["input_ids"].shape[1])
 
 
 def read_prompt(source: Source, own: str, second: str | None, options: Options) -> Reading:
-    """Return the tokens of a prompt and those that a decoder writes after it, or is said to have written."""
+    """Tokenize a prompt with the tokens that a decoder writes after it, or is said to have written."""
     if second is None:
         prompt, made = generate_tokens(source, own, options)
     else:
@@ -95,18 +90,17 @@ def read_prompt(source: Source, own: str, second: str | None, options: Options) 
     length = prompt["input_ids"].shape[1]
     inputs = {"input_ids": made[:, :-1], "attention_mask": torch.ones_like(made[:, :-1])}
     reading = Reading(source.model, inputs, source.tokenizer, prompt=length, last=made[0, -1:].tolist())
-    return note_cut(reading, source.tokenizer, [own], length)
+    return note_cut(reading, [own], length)
 
 
 def read_translation(source: Source, own: str, second: str | None, options: Options) -> Reading:
-    """Return the tokens of a text, and those of the translation that is written, or given."""
+    """Tokenize a text and the translation that is written, or given."""
     if second is None:
         tokens, target = generate_tokens(source, own, options)
     else:
-        tokens = prepared(source, [own], options)
-        target = given_target(source.model, source.tokenizer, second)
+        tokens, target = prepared(source, [own], options), given_target(source.model, source.tokenizer, second)
     reading = with_target(Reading(source.model, dict(tokens), source.tokenizer), target)
-    return note_cut(reading, source.tokenizer, [own], tokens["input_ids"].shape[1])
+    return note_cut(reading, [own], tokens["input_ids"].shape[1])
 
 
 def given_target(model: Any, tokenizer: Any, text: str) -> Tensor:
@@ -120,39 +114,39 @@ def given_target(model: Any, tokenizer: Any, text: str) -> Tensor:
 
 
 def with_target(reading: Reading, target: Tensor) -> Reading:
-    """Add what a decoder reads, the start token first, and what it writes: (1, T) with both."""
+    """Add the tokens of a decoder, the start token first, that it reads and writes: (1, T)."""
     reading.inputs["decoder_input_ids"] = target[:, :-1]
     reading.prompt, reading.last = 1, target[0, -1:].tolist()
     return reading
 
 
 def read_image(source: Source, own: Any, second: str | None, options: Options) -> Reading:
-    """Return the pixels of an image."""
+    """Prepare the pixels of an image."""
     processor = source.pipeline.image_processor
     return Reading(source.model, dict(processor(own, return_tensors="pt")), processor=processor)
 
 
 @torch.no_grad()
 def read_caption(source: Source, own: Any, second: str | None, options: Options) -> Reading:
-    """Return the pixels of an image and the tokens of a text, of several the one that fits best."""
-    processor, tokenizer = source.pipeline.image_processor, source.pipeline.tokenizer
-    image = dict(processor(own, return_tensors="pt"))
-    texts = [second] if second else choices(source, options)
-    inputs = [{**image, **tokenizer([text], return_tensors="pt", truncation=True)} for text in texts]
-    if second:
-        return Reading(source.model, inputs[0], tokenizer, processor)
-    scores = []
-    for each in inputs:
-        on_device = {name: value.to(source.model.device) for name, value in each.items()}
-        scores.append(source.model(**on_device).logits_per_image[0, 0])
-    share, best = torch.stack(scores).float().softmax(0).max(0)
-    note = f"Of {len(texts)} texts {texts[int(best)]!r} fits best, with a probability of {float(share):.0%}"
-    return Reading(source.model, inputs[int(best)], tokenizer, processor, notes=[note])
+    """Prepare the pixels of an image and tokenize a text, of several the one that fits best."""
+    reading, texts = read_image(source, own, second, options), [second] if second else choices(source, options)
+    reading.tokenizer = source.pipeline.tokenizer
+    inputs = [{**reading.inputs, **reading.tokenizer([t], return_tensors="pt", truncation=True)} for t in texts]
+    best = 0
+    if second is None:
+        scores = [source.model(**on_device(source, each)).logits_per_image[0, 0] for each in inputs]
+        share, index = torch.stack(scores).float().softmax(0).max(0)
+        best = int(index)
+        reading.notes.append(
+            f"Of {len(texts)} texts {texts[best]!r} fits best, with a probability of {float(share):.0%}"
+        )
+    reading.inputs = inputs[best]
+    return reading
 
 
 @torch.no_grad()
 def read_recording(source: Source, own: Any, second: str | None, options: Options) -> Reading:
-    """Return the features of a recording, and the tokens that are written down by a model with a decoder."""
+    """Prepare the features of a recording, with the tokens that a decoder writes down."""
     extractor, tokenizer = source.pipeline.feature_extractor, source.pipeline.tokenizer
     rate, samples = own["sampling_rate"], own["raw"]
     features = extractor(samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
@@ -164,20 +158,19 @@ def read_recording(source: Source, own: Any, second: str | None, options: Option
         return with_target(reading, given_target(source.model, tokenizer, second))
     limit: dict[str, Any] = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
     if "force_unique_generate_call" in inspect.signature(source.model.generate).parameters:
-        limit["force_unique_generate_call"] = True  # else Whisper leaves out what its decoder began with
-    given = {name: value.to(source.model.device) for name, value in features.items()}
-    return with_target(reading, source.model.generate(**given, **limit))
+        limit["force_unique_generate_call"] = True  # else Whisper leaves out the first tokens of its decoder
+    return with_target(reading, source.model.generate(**on_device(source, features), **limit))
 
 
 READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "text-classification": read_texts,
     "token-classification": read_texts,
     "fill-mask": read_texts,
+    CONTACTS: read_texts,
     "translation": read_translation,
     "text-generation": read_prompt,
     "image-classification": read_image,
     "object-detection": read_image,
     "zero-shot-image-classification": read_caption,
     "automatic-speech-recognition": read_recording,
-    CONTACTS: read_residues,
 }

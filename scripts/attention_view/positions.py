@@ -1,12 +1,20 @@
 """The positions that attend and are attended to: tokens, patches of an image, frames of a recording, object queries."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+import torch
+from torch import Tensor
+
 Kind = Literal["tokens", "patches", "frames", "objects"]
-# Characters of a label that are kept, and of grids the tokens before the patches that are tried.
+# Characters of a label that are kept, and tokens before the patches of a grid that are tried.
 LONGEST, PREFIXES = 80, 8
+# Pixels of the longest side of a picture: a small image is enlarged, pixel by pixel.
+SMALLEST, LARGEST = 224, 448
+WINDOW, HOP = 400, 160  # samples of a frame of a spectrogram and between two, as in speech recognition at 16 kHz
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,8 +22,8 @@ class Positions:
     """The positions of one sequence, in their order.
 
     Patches fill `grid`, its rows and columns, after `prefix` other tokens. `picture` is a PNG of the image or of the
-    spectrogram. `boxes` (left, top, width, height) of objects are shares of the picture. `rest` counts
-    positions that were left out; as keys they share one more column.
+    spectrogram. `boxes` (left, top, width, height) of objects are shares of the picture. `rest` counts positions that
+    were left out; as keys they share one more column.
     """
 
     kind: Kind
@@ -36,11 +44,6 @@ class Positions:
         return replace(self, labels=labels, boxes=boxes, rest=self.rest + rest)
 
 
-def numbered(count: int) -> Positions:
-    """Name positions by their numbers, where nothing else is to be said of them."""
-    return Positions("tokens", [str(number) for number in range(count)])
-
-
 def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:
     """Return the text of each token; its name in the vocabulary where it is a part of a character or has no text."""
     if tokenizer is None:
@@ -48,29 +51,28 @@ def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:
     labels = []
     for number in ids:
         text = tokenizer.decode([number])
-        if not text or "\N{REPLACEMENT CHARACTER}" in text:
-            text = str(tokenizer.convert_ids_to_tokens(number))
-        labels.append(shortened(text))
+        is_part = not text or "\N{REPLACEMENT CHARACTER}" in text
+        labels.append(shortened(str(tokenizer.convert_ids_to_tokens(number)) if is_part else text))
     return labels
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most so many characters, which ends in … where it was longer."""
+    """Return a text of at most so many characters; a longer one ends in …."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def patches(count: int, height: int, width: int, patch: Any, picture: bytes) -> Positions | None:
-    """Return the positions of an image of some pixels; None where they are no grid of its shape.
+def patches(count: int, pixels: Tensor, patch: Any, processor: Any) -> Positions | None:
+    """Return the positions of an image (C, height, width); None where they fill no grid of its shape.
 
     `patch` is the side of a patch, a pair of sides, or None where the config has none, as of convolutional features.
     """
-    shape = grid_of(count, height, width, patch)
+    shape = grid_of(count, *pixels.shape[-2:], patch)
     if shape is None:
         return None
     (rows, columns), prefix = shape
-    names = ["class"] + [f"extra {number}" for number in range(1, prefix)]
-    places = [f"({1 + place // columns}, {1 + place % columns})" for place in range(rows * columns)]
-    return Positions("patches", names[:prefix] + places, (rows, columns), prefix, picture)
+    names = (["class"] + [f"extra {number}" for number in range(1, prefix)])[:prefix]
+    names += [f"({row}, {column})" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+    return Positions("patches", names, (rows, columns), prefix, image_picture(pixels, processor))
 
 
 def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int, int], int] | None:
@@ -82,7 +84,7 @@ def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int,
     for prefix in range(min(PREFIXES, count)):
         for rows in range(1, count - prefix + 1):
             columns, left = divmod(count - prefix, rows)
-            # Strides round up, so that the shape of the grid is that of the image but for a part of a row or column.
+            # Strides round up, so that the grid has the shape of the image but for a part of a row or column.
             apart = max(abs(rows - columns * height / width), abs(columns - rows * width / height))
             if not left and apart < 1:
                 return (rows, columns), prefix
@@ -90,12 +92,56 @@ def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int,
 
 
 def frames(count: int, seconds: float | None, picture: bytes) -> Positions:
-    """Return the positions of a recording, named by the time at which they begin where that can be told."""
+    """Return the positions of a recording, named by the time at which they begin where that is known."""
     labels = [f"{number * seconds / count:.2f} s" if seconds else f"frame {number}" for number in range(count)]
     return Positions("frames", labels, picture=picture)
 
 
 def objects(labels: Sequence[str], boxes: Sequence[Sequence[float]]) -> Positions:
-    """Return object queries with what they predict; boxes are (centre x, centre y, width, height), as shares."""
+    """Return object queries with their predictions; boxes are (centre x, centre y, width, height), as shares."""
     corners = [[x - width / 2, y - height / 2, width, height] for x, y, width, height in boxes]
     return Positions("objects", list(labels), boxes=[[round(value, 4) for value in box] for box in corners])
+
+
+def image_picture(pixels: Tensor, processor: Any = None) -> bytes:
+    """Return the pixels (C, height, width) of an input as a PNG, without the normalisation of a processor."""
+    values = pixels.detach().float().cpu()
+    mean, deviation = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
+    if getattr(processor, "do_normalize", False) and mean is not None and deviation is not None:
+        scale, shift = (torch.as_tensor(each, dtype=torch.float32).reshape(-1, 1, 1) for each in (deviation, mean))
+        values = values * scale + shift
+    if values.min() < -0.05 or values.max() > 1.05:
+        values = (values - values.min()) / (values.max() - values.min())
+    shown = (values.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return png(shown[..., 0] if shown.shape[-1] == 1 else shown[..., :3])
+
+
+def spectrogram_picture(features: Tensor) -> bytes:
+    """Return a spectrogram (frequency, time) as a PNG, dark where it is loud, low frequencies at the bottom.
+
+    Of samples (N) it is the logarithm of the power by frequency and time.
+    """
+    if features.ndim == 1:
+        samples = torch.nn.functional.pad(features.float(), (0, max(WINDOW - len(features), 0)))
+        power = torch.stft(samples, WINDOW, HOP, window=torch.hann_window(WINDOW), return_complex=True).abs().square()
+        features = (power + 1e-8).log()
+    values = features.detach().float().cpu().flip(0)
+    low, high = values.quantile(0.02), values.quantile(0.995)
+    shares = ((values - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
+    return png((255 - shares * 225).round().to(torch.uint8).numpy())
+
+
+def png(pixels: Any) -> bytes:
+    """Return pixels (height, width) or (height, width, 3) as a PNG whose longest side suits a page."""
+    from PIL import Image
+
+    image = Image.fromarray(np.asarray(pixels))
+    longest = max(image.size)
+    if longest > LARGEST:
+        image.thumbnail((LARGEST, LARGEST))
+    elif longest < SMALLEST:
+        times = SMALLEST // longest
+        image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return content.getvalue()

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,14 +10,20 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.attention.capture import capture_attention
-from qkv.scripts.attention.captured import CapturedAttention
 from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
-from qkv.scripts.attention_view.grids import residues_of, sequences_mask, shown_layers
-from qkv.scripts.attention_view.media import image_picture, power_spectrogram, spectrogram_picture
-from qkv.scripts.attention_view.positions import Positions, frames, numbered, objects, patches, shortened, token_labels
+from qkv.scripts.attention.records import CapturedAttention
+from qkv.scripts.attention_view.positions import (
+    Positions,
+    frames,
+    objects,
+    patches,
+    shortened,
+    spectrogram_picture,
+    token_labels,
+)
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
 
-IMAGES, SOUNDS = ("pixel_values",), ("input_features", "input_values")
+SOUNDS = ("input_features", "input_values")
 OBJECTS = 20  # object queries that are shown, those of the highest score
 CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a gigabyte
 
@@ -26,9 +32,8 @@ CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a
 class Reading:
     """The inputs of one forward, of which `row` is shown, and what names their parts.
 
-    With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it.
-    `prompt` is the number of tokens that were given to a decoder which wrote the others, `last` of them it did not read
-    again; None of a model that writes nothing.
+    With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it. `prompt` is the number
+    of tokens given to a decoder that wrote the others, of which it did not read the `last`; None without writing.
     """
 
     model: Any
@@ -45,24 +50,12 @@ class Reading:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """True where a decoder reads what an encoder makes."""
+        """True where a decoder reads the output of an encoder."""
         return "decoder_input_ids" in self.inputs
-
-    def weights_row(self, stack: str) -> tuple[int, int]:
-        """Return the row of captured weights that is shown, and how many there are.
-
-        Of an alignment there is one for each sequence, and the first is shown; of pairs one for each residue.
-        """
-        alignment, count, place = self.inputs.get("msa_ids"), 1, 0
-        if stack in AXES.values():
-            count, place = residues_of(self.inputs), self.residue or 0
-        elif alignment is not None:
-            count = 1 + alignment.shape[1]
-        return self.row * count + place, rows_of(self.inputs) * count
 
     @property
     def next_tokens(self) -> list[int]:
-        """The ids of the tokens that follow those which the decoder reads, one for each of its rows."""
+        """The ids of the tokens that follow those of the decoder, one for each of its rows."""
         ids = self.inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"][self.row].tolist()
         return ids[1:] + self.last
 
@@ -73,24 +66,67 @@ class Reading:
             return None
         return str(self.tokenizer.decode(self.next_tokens[self.prompt - 1 :], skip_special_tokens=True))
 
+    def own(self, name: str) -> Tensor:
+        """Return the shown row of an input."""
+        return self.inputs[name][min(self.row, len(self.inputs[name]) - 1)]
+
+    def residues(self) -> int:
+        """Return the number of residues of the chains of a batch, with padding."""
+        return int(self.inputs["input_ids" if "input_ids" in self.inputs else "inputs_embeds"].shape[1])
+
+    def weights_row(self, stack: str) -> tuple[int, int]:
+        """Return the row of captured weights that is shown, and the number of rows.
+
+        An alignment has a row for each sequence, the chain first; pairs have one for each residue.
+        """
+        count, place = 1, 0
+        if stack in AXES.values():
+            count, place = self.residues(), self.residue or 0
+        elif "msa_ids" in self.inputs:
+            count = 1 + self.inputs["msa_ids"].shape[1]
+        return self.row * count + place, rows_of(self.inputs) * count
+
 
 @torch.no_grad()
 def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> list[Stack]:
-    """Run the model once and return the stacks of attention that it computed, the row's own alone.
+    """Run the model once and return the stacks of attention of the shown row.
 
-    ValueError for layers or heads that there are not, and for kernels without weights.
+    ValueError for layers or heads that do not exist, and for kernels without weights.
     """
-    names = inspect.signature(type(reading.model).forward).parameters
-    inputs = reading.inputs | ({"use_cache": False} if "use_cache" in names else {})
+    model = reading.model
+    inputs = reading.inputs
+    if "use_cache" in inspect.signature(type(model).forward).parameters:
+        inputs = {**inputs, "use_cache": False}
     layers = shown_layers(reading, layers)
-    queries, was_training = queries_captured(reading, layers), reading.model.training
-    reading.model.eval()
+    queries, was_training = queries_captured(reading, layers), model.training
+    model.eval()
     try:
-        with capture_attention(reading.model, inputs, layers=layers, heads=heads, queries=queries) as captured:
+        with capture_attention(model, inputs, layers=layers, heads=heads, queries=queries) as captured:
             reading.outputs = captured.outputs
     finally:
-        reading.model.train(was_training)
+        model.train(was_training)
     return stacks_of(reading, captured)
+
+
+def shown_layers(reading: Reading, layers: Layers) -> Layers:
+    """Return the layers that are shown; with a residue, also those in which its pairs attend to each other.
+
+    ValueError for a model without pairs, for an unknown residue, and for pairs without a residue.
+    """
+    stacks = {layer.stack: layer.is_of_tokens for layer in attention_layers(reading.model)}
+    named = layers if isinstance(layers, Mapping) else {}
+    if reading.residue is None:
+        for stack in named:
+            if not stacks.get(stack, True):
+                raise ValueError(f"layers names {stack!r}, which is shown of one residue; name it by residue=")
+        return layers
+    if all(stacks.values()):
+        name = type(reading.model).__name__
+        raise ValueError(f"residue={reading.residue} is for attention of pairs, and {name} has none; leave it out")
+    length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues()
+    if reading.residue not in range(length):
+        raise ValueError(f"residue={reading.residue}, but the chain has {length}; name one from 0 to {length - 1}")
+    return named or dict.fromkeys(stacks, layers)
 
 
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
@@ -99,8 +135,7 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
     if ids is None:
         return None
     chosen = chosen_layers(attention_layers(reading.model), layers)
-    config: Any = reading.model.config
-    heads = getattr(config.get_text_config(), "num_attention_heads", None) or 1
+    heads = getattr(reading.model.config.get_text_config(), "num_attention_heads", None) or 1
     rows = sum(1 if layer.is_of_tokens else ids.shape[1] for layer in chosen)
     most = max(CAPTURED // (rows * heads * ids.numel()), 1)
     if most >= ids.shape[1]:
@@ -120,148 +155,137 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
         if len(record.weights) > reading.weights_row(record.stack)[1]:
             raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
-    counts = Counter(name for name, _ in groups)
-    namer, stacks = Namer(reading), []
+    counts, made, stacks = Counter(name for name, _ in groups), dict[tuple[str, int], Positions](), []
     for (name, shape), records in groups.items():
-        queries, keys = (
-            namer.positions(name, "queries", records[0].num_queries),
-            namer.positions(name, "keys", shape[2]),
-        )
-        if len(records[0].queries) < len(queries):
-            queries = queries.select(records[0].queries, rest=len(queries) - len(records[0].queries))
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
         own = f"{own}, residue {reading.residue}" if name in AXES.values() else own
+        chosen, count = records[0].queries, records[0].num_queries
+        queries, keys = (named(reading, made, name, *side) for side in (("queries", count), ("keys", shape[2])))
+        queries = queries.select(chosen, rest=count - len(chosen)) if len(chosen) < count else queries
         stacks.append(stack_of(own, records, reading.weights_row(name)[0], queries, keys))
-    return without_padding(reading, namer, stacks)
-
-
-class Namer:
-    """Name the positions of the stacks of a reading; the same sequence is the same object in all of them."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.reading, self.made = reading, dict[tuple[str, int], Positions]()
-
-    def positions(self, stack: str, side: str, count: int) -> Positions:
-        """Return the positions of the queries or keys of a stack; numbers where they are not those of an input."""
-        sequence = self.sequence_of(stack, side)
-        if (sequence, count) not in self.made:
-            named = getattr(self, sequence)(count)
-            fits = named is not None and len(named) == count
-            self.made[sequence, count] = named if fits else numbered(count)
-        return self.made[sequence, count]
-
-    def sequence_of(self, stack: str, side: str) -> str:
-        """Return which sequence it is: text, image, sound, target, or the rows that wrote a token."""
-        inputs, name = self.reading.inputs, stack.rpartition(".")[2]
-        if stack == AXES["column_attn"]:
-            return "sequences"
-        if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
-            return name
-        if (name == "cross" and side == "queries") or (name == "decoder" and self.has_target):
-            writes = self.reading.is_encoder_decoder and self.reading.prompt is not None
-            return "written" if writes and side == "queries" else "target"
-        if any(key in inputs for key in IMAGES):
-            return "image"
-        return "sound" if any(key in inputs for key in SOUNDS) else "text"
-
-    @property
-    def has_target(self) -> bool:
-        """True where the decoder is beside an encoder, and reads a sequence of its own."""
-        return self.reading.is_encoder_decoder or getattr(self.reading.outputs, "pred_boxes", None) is not None
-
-    def text(self, count: int) -> Positions | None:
-        """Name the tokens of the input."""
-        return self.tokens("input_ids")
-
-    def sequences(self, count: int) -> Positions | None:
-        """Name the sequences of an alignment, of which the chain is the first."""
-        return Positions("tokens", ["chain", *(f"sequence {number}" for number in range(1, count))])
-
-    def target(self, count: int) -> Positions | None:
-        """Name the tokens that the decoder reads, or its object queries by what they predict."""
-        return self.tokens("decoder_input_ids") if self.reading.is_encoder_decoder else self.detected()
-
-    def written(self, count: int) -> Positions | None:
-        """Name the rows of the decoder by the tokens that they wrote."""
-        return Positions("tokens", token_labels(self.reading.next_tokens, self.reading.tokenizer))
-
-    def tokens(self, name: str) -> Positions | None:
-        """Name the tokens of an input."""
-        ids = self.reading.inputs.get(name)
-        if ids is None:
-            return None
-        return Positions(
-            "tokens", token_labels(ids[min(self.reading.row, len(ids) - 1)].tolist(), self.reading.tokenizer)
-        )
-
-    def image(self, count: int) -> Positions | None:
-        """Name the patches of the image."""
-        pixels = self.reading.inputs["pixel_values"]
-        if pixels.dim() != 4:
-            return None
-        own = pixels[min(self.reading.row, len(pixels) - 1)]
-        config: Any = self.reading.model.config
-        patch = getattr(getattr(config, "vision_config", config), "patch_size", None)
-        picture = image_picture(own, self.reading.processor)
-        return patches(count, own.shape[-2], own.shape[-1], patch, picture)
-
-    def sound(self, count: int) -> Positions | None:
-        """Name the frames of the recording, with its spectrogram, of which padding is no part."""
-        inputs, row = self.reading.inputs, self.reading.row
-        own = next(inputs[name] for name in SOUNDS if name in inputs)[row]
-        mask = inputs.get("attention_mask")
-        end = None if mask is None else int(mask[row].sum())
-        if own.dim() == 1:
-            return frames(count, self.reading.seconds, spectrogram_picture(power_spectrogram(own[:end].cpu())))
-        bins = getattr(self.reading.model.config, "num_mel_bins", None)
-        own = own if own.shape[0] == bins or (bins is None and own.shape[0] < own.shape[1]) else own.transpose(0, 1)
-        return frames(count, self.reading.seconds, spectrogram_picture(own[:, :end]))
-
-    def detected(self) -> Positions | None:
-        """Name object queries by the class that each predicts, "no object" among them, and its probability."""
-        outputs, model = self.reading.outputs, self.reading.model
-        names: Any = model.config.id2label
-        scores = outputs.logits[self.reading.row].float().softmax(-1)[:, :-1].max(-1)
-        best = zip(scores.values.tolist(), scores.indices.tolist(), strict=True)
-        labels = [shortened(f"{names.get(index, index)} {score:.0%}") for score, index in best]
-        return objects(labels, outputs.pred_boxes[self.reading.row].tolist())
-
-
-def without_padding(reading: Reading, namer: Namer, stacks: list[Stack]) -> list[Stack]:
-    """Return stacks without the positions that are padding, and with the object queries of the highest scores."""
-    for (sequence, count), positions in namer.made.items():
-        kept = kept_positions(reading, sequence, count)
-        if kept is not None and kept != list(range(count)):
-            is_detection = positions.kind == "objects"
-            stacks = select(stacks, positions, kept, rest=is_detection)
-            if is_detection and len(kept) < count:
-                reading.notes.append(f"{len(kept)} of {count} object queries are shown, those of the highest scores")
+    for (sequence, _), positions in made.items():
+        stacks = without_padding(reading, sequence, positions, stacks)
     return stacks
 
 
+def named(reading: Reading, made: dict[tuple[str, int], Positions], stack: str, side: str, count: int) -> Positions:
+    """Name the queries or keys of a stack; the same sequence is the same object in all stacks."""
+    sequence = sequence_of(reading, stack, side)
+    if (sequence, count) not in made:
+        positions = NAMES[sequence](reading, count)
+        fits = positions is not None and len(positions) == count
+        made[sequence, count] = positions if fits else Positions("tokens", [str(number) for number in range(count)])
+    return made[sequence, count]
+
+
+def without_padding(reading: Reading, sequence: str, positions: Positions, stacks: list[Stack]) -> list[Stack]:
+    """Return stacks without the positions of a sequence that are padding, and with the best object queries."""
+    count, is_objects = len(positions), positions.kind == "objects"
+    kept = kept_positions(reading, sequence, count)
+    if kept is None or kept == list(range(count)):
+        return stacks
+    if is_objects and len(kept) < count:
+        reading.notes.append(f"{len(kept)} of {count} object queries are shown, those of the highest scores")
+    return select(stacks, positions, kept, rest=is_objects)
+
+
+def sequence_of(reading: Reading, stack: str, side: str) -> str:
+    """Return the sequence of the queries or keys of a stack, a key of `NAMES`."""
+    inputs, name = reading.inputs, stack.rpartition(".")[2]
+    if stack == AXES["column_attn"]:
+        return "sequences"
+    if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
+        return name
+    has_target = reading.is_encoder_decoder or has_objects(reading)
+    if (name == "cross" and side == "queries") or (name == "decoder" and has_target):
+        writes = reading.is_encoder_decoder and reading.prompt is not None
+        target = "target" if reading.is_encoder_decoder else "objects"
+        return "written" if writes and side == "queries" else target
+    if "pixel_values" in inputs:
+        return "image"
+    return "sound" if any(key in inputs for key in SOUNDS) else "text"
+
+
+def has_objects(reading: Reading) -> bool:
+    """Tell whether the decoder predicts objects."""
+    return getattr(reading.outputs, "pred_boxes", None) is not None
+
+
+def name_tokens(reading: Reading, name: str) -> Positions | None:
+    """Name the tokens of an input."""
+    if name not in reading.inputs:
+        return None
+    return Positions("tokens", token_labels(reading.own(name).tolist(), reading.tokenizer))
+
+
+def name_written(reading: Reading, count: int) -> Positions:
+    """Name the rows of the decoder by the tokens that they wrote."""
+    return Positions("tokens", token_labels(reading.next_tokens, reading.tokenizer))
+
+
+def name_sequences(reading: Reading, count: int) -> Positions:
+    """Name the sequences of an alignment, of which the chain is the first."""
+    return Positions("tokens", ["chain", *(f"sequence {number}" for number in range(1, count))])
+
+
+def name_patches(reading: Reading, count: int) -> Positions | None:
+    """Name the patches of the image."""
+    config = getattr(reading.model.config, "vision_config", reading.model.config)
+    if reading.inputs["pixel_values"].dim() != 4:
+        return None
+    return patches(count, reading.own("pixel_values"), getattr(config, "patch_size", None), reading.processor)
+
+
+def name_frames(reading: Reading, count: int) -> Positions:
+    """Name the frames of the recording, with its spectrogram without padding."""
+    own = reading.own(next(name for name in SOUNDS if name in reading.inputs))
+    end = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else None
+    bins = getattr(reading.model.config, "num_mel_bins", None)
+    if own.dim() == 2 and own.shape[0] != bins and (bins is not None or own.shape[0] >= own.shape[1]):
+        own = own.transpose(0, 1)
+    return frames(count, reading.seconds, spectrogram_picture(own[..., :end].cpu()))
+
+
+def name_objects(reading: Reading, count: int) -> Positions | None:
+    """Name object queries by the class that each predicts, "no object" among them, and its probability."""
+    if not has_objects(reading):
+        return None
+    names = reading.model.config.id2label
+    best = reading.outputs.logits[reading.row].float().softmax(-1)[:, :-1].max(-1)
+    labels = [
+        shortened(f"{names.get(index, index)} {score:.0%}")
+        for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+    return objects(labels, reading.outputs.pred_boxes[reading.row].tolist())
+
+
+NAMES: dict[str, Callable[[Reading, int], Positions | None]] = {
+    "text": lambda reading, _: name_tokens(reading, "input_ids"),
+    "target": lambda reading, _: name_tokens(reading, "decoder_input_ids"),
+    "written": name_written,
+    "sequences": name_sequences,
+    "image": name_patches,
+    "sound": name_frames,
+    "objects": name_objects,
+}
+MASKS = {"text": "attention_mask", "target": "decoder_attention_mask", "sound": "attention_mask"}
+
+
 def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | None:
-    """Return the positions of a sequence that are shown; None where all are."""
-    masks = {"text": "attention_mask", "target": "decoder_attention_mask", "sound": "attention_mask"}
-    if sequence == "target" and not reading.is_encoder_decoder:
+    """Return the positions of a sequence that are shown, no padding and the best objects; None where all are."""
+    if sequence == "objects" and has_objects(reading):
         scores = reading.outputs.logits[reading.row].float().softmax(-1)[:, :-1].amax(-1)
         return scores.argsort(descending=True)[:OBJECTS].tolist()
-    mask = reading.inputs.get(masks.get(sequence, "")) if sequence != "sequences" else sequences_mask(reading.inputs)
+    mask = reading.inputs.get("msa_attention_mask" if sequence == "sequences" else MASKS.get(sequence, ""))
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     own = mask[min(reading.row, len(mask) - 1)].bool()
     if sequence == "sound":
         return list(range(-(-int(own.sum()) * count // len(own))))
+    own = torch.cat((own.new_ones(1), own)) if sequence == "sequences" else own
     return own.nonzero().flatten().tolist() if len(own) == count else None
 
 
 def rows_of(inputs: Mapping[str, Any]) -> int:
-    """Return how many rows the inputs have."""
+    """Return the number of rows of the inputs."""
     return max((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), default=0)
-
-
-def row_of(inputs: Mapping[str, Any], row: int) -> int:
-    """Return a row of the inputs; ValueError where there is none."""
-    count = rows_of(inputs)
-    if not 0 <= row < count:
-        raise ValueError(f"row={row}, but inputs have {count} rows; name one from 0 to {count - 1}")
-    return row

@@ -1,26 +1,33 @@
-"""Attention weights of the layers of one stack, with the positions of their queries and keys, and what sums them up.
+"""Attention weights of the layers of one stack, their entropy and distance, and their reduction to the size of a page.
 
 Shapes: L layers, H heads, T queries, S keys, one more where some were left out.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from qkv.scripts.attention.statistics import attention_distance, attention_entropy
 from qkv.scripts.attention_view.positions import Positions
 
 Weights = NDArray[np.float32]
+Groups = NDArray[np.int64]
+MOST = 600_000  # weights in a page, a byte each before it is compressed
+POSITIONS = 600  # of a sequence that are shown one by one
 
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The weights (L, H, T, S) of a stack; `heads` are numbers, or empty where the mean over heads is all there is.
+    """The weights (L, H, T, S) of a stack; without `heads` they are means over heads.
 
     `entropy` (L, H), in bits, and `distance` (L, H), in positions, are means over all queries as they were captured;
-    of queries and keys of different sequences there is no distance.
+    queries and keys of different sequences have no distance.
     """
 
     name: str
@@ -32,89 +39,119 @@ class Stack:
     entropy: Weights
     distance: Weights | None
 
-    @property
-    def is_mean(self) -> bool:
-        """True where only the mean over heads is left."""
-        return not self.heads
-
-    def mean_over_heads(self) -> "Stack":
-        """Return the stack with the mean over its heads."""
-        return replace(self, heads=[], weights=self.weights.mean(1, keepdims=True))
-
 
 def stack_of(name: str, records: Sequence[Any], row: int, queries: Positions, keys: Positions) -> Stack:
     """Put the records of a stack, one for each layer, together for one row of the batch."""
-    each = [record.weights[min(row, len(record.weights) - 1)].float().cpu().numpy() for record in records]
-    weights = np.stack(each)
+    weights = torch.stack([record.weights[min(row, len(record.weights) - 1)].float().cpu() for record in records])
     layers, heads = [record.layer for record in records], list(records[0].heads)
     is_own = queries.labels == keys.labels[: len(queries)] and queries.kind == keys.kind != "objects"
     distance = mean_distance(weights, keys) if is_own else None
-    return Stack(name, layers, heads, queries, keys, weights, mean_entropy(weights), distance)
+    return Stack(name, layers, heads, queries, keys, weights.numpy(), mean_entropy(weights), distance)
 
 
-def mean_entropy(weights: Weights) -> Weights:
-    """Return the entropy of the rows in bits, the mean over queries that attend to something: (L, H, T, S) -> (L, H).
-
-    Source: Shannon 1948, A Mathematical Theory of Communication, §6, https://doi.org/10.1002/j.1538-7305.1948.tb01338.x
-    """
-    logarithms = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
-    return mean_over_queries(-(weights * logarithms).sum(-1), weights)
+def mean_entropy(weights: Tensor) -> Weights:
+    """Return the entropy of attention in bits, the mean over queries: (L, H, T, S) -> (L, H)."""
+    return mean_over_queries(attention_entropy(weights.clamp(min=0)) / math.log(2), weights)
 
 
-def mean_distance(weights: Weights, positions: Positions) -> Weights:
-    """Return how far away the attended keys are, the mean by weight: (L, H, T, S) -> (L, H), T the first of S.
+def mean_distance(weights: Tensor, positions: Positions) -> Weights:
+    """Return the distance of attended keys, the mean over queries: (L, H, T, S) -> (L, H), T the first of S.
 
     Patches are as far from each other as in the grid; tokens before the grid are left out.
-
-    Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, §4.5, https://arxiv.org/abs/2010.11929
     """
-    place = np.arange(weights.shape[-1], dtype=np.float32)
-    points = place[:, None]
+    places = torch.arange(weights.shape[-1])[:, None]
     if positions.grid is not None:
         weights = weights[:, :, positions.prefix :, positions.prefix :]
-        place = place[: weights.shape[-1]]
-        points = np.stack((place // positions.grid[1], place % positions.grid[1]), axis=-1)
-    own = points[: weights.shape[2]]
-    apart = np.sqrt(np.square(own[:, None] - points[None]).sum(-1))
-    return mean_over_queries((weights * apart).sum(-1), weights)
+        places = torch.cartesian_prod(*map(torch.arange, positions.grid))
+    return mean_over_queries(attention_distance(weights, places), weights)
 
 
-def mean_over_queries(values: Weights, weights: Weights) -> Weights:
+def mean_over_queries(values: Tensor, weights: Tensor) -> Weights:
     """Return the mean over the queries that attend to something; a padded one has zeros: (L, H, T) -> (L, H)."""
-    real = weights.sum(-1)
-    return values.sum(-1) / np.maximum((real > 0).sum(-1), 1)
+    mean: Weights = (values.sum(-1) / (weights.sum(-1) > 0).sum(-1).clamp(min=1)).numpy()
+    return mean
 
 
-def regroup_keys(stack: Stack, keys: Positions, groups: NDArray[np.int64]) -> Stack:
-    """Return the stack with other keys, of which each sums a group of the old ones; group -1 is left out.
+def regroup(stack: Stack, old: Positions, new: Positions, groups: Groups) -> Stack:
+    """Exchange a sequence of positions wherever the stack has it; group -1 is left out.
 
-    Weights that are left out are one last column where `keys` count a rest.
+    A new key sums a group of old ones, and the weights of keys left out are one last column where `new` counts a rest.
+    A new query is the mean of its group.
     """
-    own = stack.weights[..., : len(groups)]
-    grouped = own @ np.eye(len(keys) + 1, dtype=np.float32)[groups][:, : len(keys)]
-    if keys.rest:
-        rest = stack.weights.sum(-1, keepdims=True) - grouped.sum(-1, keepdims=True)
-        grouped = np.concatenate((grouped, np.maximum(rest, 0)), axis=-1)
-    return replace(stack, keys=keys, weights=grouped)
-
-
-def regroup_queries(stack: Stack, queries: Positions, groups: NDArray[np.int64]) -> Stack:
-    """Return the stack with other queries, of which each is the mean of a group of the old ones; -1 is left out."""
-    member = np.eye(len(queries) + 1, dtype=np.float32)[groups][:, : len(queries)]
-    grouped = (member / member.sum(0)).T @ stack.weights
-    return replace(stack, queries=queries, weights=grouped)
-
-
-def regroup(stack: Stack, old: Positions, new: Positions, groups: NDArray[np.int64]) -> Stack:
-    """Exchange a sequence of positions wherever the stack has it."""
-    queries, keys = stack.queries is old, stack.keys is old
-    stack = regroup_keys(stack, new, groups) if keys else stack
-    return regroup_queries(stack, new, groups) if queries else stack
+    member, weights = np.eye(len(new) + 1, dtype=np.float32)[groups][:, : len(new)], stack.weights
+    if stack.keys is old:
+        grouped = weights[..., : len(groups)] @ member
+        rest = np.maximum(weights.sum(-1, keepdims=True) - grouped.sum(-1, keepdims=True), 0)
+        weights = np.concatenate((grouped, rest), axis=-1) if new.rest else grouped
+    if stack.queries is old:
+        weights = (member / member.sum(0)).T @ weights
+    queries, keys = (new if each is old else each for each in (stack.queries, stack.keys))
+    return replace(stack, queries=queries, keys=keys, weights=weights)
 
 
 def select(stacks: Sequence[Stack], old: Positions, indices: Sequence[int], *, rest: bool) -> list[Stack]:
-    """Return stacks with some of the positions of a sequence; of padding there is no rest."""
+    """Return stacks with some of the positions of a sequence, the others as a rest or, as padding, not at all."""
     new = old.select(indices, rest=len(old) - len(indices) if rest else 0)
     groups = np.full(len(old), -1)
     groups[list(indices)] = np.arange(len(indices))
     return [regroup(stack, old, new, groups) for stack in stacks]
+
+
+def fit(stacks: Sequence[Stack], most: int = MOST) -> tuple[list[Stack], list[str]]:
+    """Reduce stacks to the weights that a page holds, and return them with a sentence for every reduction.
+
+    The largest is reduced first: to the mean over its heads, and then its longer sequence to half: frames and patches
+    in groups, tokens and objects to the first ones, whose others share a column. Sequences of more than `POSITIONS`
+    are always halved.
+    """
+    made, notes = list(stacks), dict[str, str]()
+
+    def halve(positions: Positions) -> list[Stack]:
+        new, groups = halved(positions)
+        notes[positions.kind] = note_of(new)
+        return [regroup(stack, positions, new, groups) for stack in made]
+
+    while long := [each for stack in made for each in (stack.queries, stack.keys) if len(each) > POSITIONS]:
+        made = halve(long[0])
+    while sum(stack.weights.size for stack in made) > most:
+        largest = max(made, key=lambda stack: stack.weights.size)
+        if len(largest.heads) > 1:
+            mean = replace(largest, heads=[], weights=largest.weights.mean(1, keepdims=True))
+            made = [mean if stack is largest else stack for stack in made]
+            notes[largest.name] = (
+                f"{largest.name}: the {len(largest.heads)} heads of a layer are shown as their mean, for all would "
+                "take more than a page holds; heads= or layers= shows some of them"
+            )
+        else:
+            made = halve(max((largest.queries, largest.keys), key=len))
+    return made, list(notes.values())
+
+
+def halved(positions: Positions) -> tuple[Positions, Groups]:
+    """Return a sequence of half the length or a little more, and for each old position the number of its new one."""
+    count = len(positions)
+    if positions.grid is not None:  # squares of two by two patches
+        (rows, columns), prefix, place = positions.grid, positions.prefix, np.arange(count - positions.prefix)
+        shape = (math.ceil(rows / 2), math.ceil(columns / 2))
+        groups = np.concatenate((np.arange(prefix), prefix + place // columns // 2 * shape[1] + place % columns // 2))
+        names = [f"({row}, {column})" for row in range(1, shape[0] + 1) for column in range(1, shape[1] + 1)]
+        return replace(positions, labels=positions.labels[:prefix] + names, grid=shape), groups
+    if positions.kind == "frames":
+        return replace(positions, labels=positions.labels[::2]), np.arange(count) // 2
+    kept, numbers = math.ceil(count / 2), np.arange(count)
+    return positions.select(range(kept), rest=count - kept), np.where(numbers < kept, numbers, -1)
+
+
+def note_of(positions: Positions) -> str:
+    """Say how a sequence was reduced."""
+    if positions.kind in ("patches", "frames"):
+        shape = (
+            "in {} rows and {} columns".format(*positions.grid) if positions.grid else f"{len(positions)} groups in all"
+        )
+        sums = "the sum of their weights as keys, the mean as queries"
+        return f"Neighbouring {positions.kind} are shown together, {shape}: {sums}"
+    kind = "object queries" if positions.kind == "objects" else "tokens"
+    return (
+        f"The first {len(positions):,} {kind} are shown; the weights of the other {positions.rest:,} are one last "
+        "column, their sum"
+    )

@@ -23,13 +23,11 @@ TITLES = {
     "lens_probability": "logit lens: probability of the target",
     "lens_rank": "logit lens: rank of the target",
     "position_similarity": "similarity of positions",
-    "position_bias": "bias of scores",
+    "similarity": "cosine similarity of positions",
 }
-LOGARITHMIC = {"norm", "kurtosis", "max_abs", "gradient_norm", "gradient_kurtosis", "lens_rank"}
 SHARES = {"first_token", "induction"}  # from 0 to 1
 # A panel's width and height, and panels of a row.
 WIDTH, HEIGHT, ROW = 3.6, 2.9, 4
-MOST_NAMED = 12  # heads in a legend
 
 
 def draw(table: ProbeTable) -> Figure:
@@ -38,21 +36,18 @@ def draw(table: ProbeTable) -> Figure:
     columns = min(ROW, len(panels)) or 1
     rows = -(-len(panels) // columns) or 1
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
     figure.suptitle(f"probes of {table.model}")
-    for axis, (probe, stack, rows_of_panel) in zip(axes, panels, strict=False):
+    for number, (probe, stack, rows_of_panel) in enumerate(panels):
+        axis = figure.add_subplot(rows, columns, number + 1)
+        axis.set_title(f"{TITLES[probe]}, {stack}" if stack else TITLES[probe], fontsize=9)
         if probe == "similarity":
-            draw_matrix(axis, table.similarity[stack])
-        elif rows_of_panel[0]["distance"] is not None:
-            draw_by_distance(axis, rows_of_panel)
-        elif rows_of_panel[0]["head"] is not None:
-            draw_heads(axis, probe, rows_of_panel)
+            draw_map(
+                axis, table.similarity[stack].cpu().numpy(), ("position", "position"), vmin=-1, cmap="RdBu_r", vmax=1
+            )
+        elif rows_of_panel[0]["distance"] is None and rows_of_panel[0]["head"] is not None:
+            draw_map(axis, by_head(rows_of_panel), ("head", "layer"), vmin=0, vmax=1 if probe in SHARES else None)
         else:
-            draw_by_layer(axis, probe, rows_of_panel)
-        title = TITLES.get(probe, "cosine similarity of positions")
-        axis.set_title(f"{title}, {stack}" if stack else title, fontsize=9)
-    for axis in axes[len(panels) :]:
-        axis.set_axis_off()
+            draw_lines(axis, rows_of_panel)
     return figure
 
 
@@ -60,68 +55,42 @@ def panels_of(table: ProbeTable) -> Iterator[tuple[str, str, list[Row]]]:
     """Yield a panel for each probe of heads or distances in each stack, and for each probe of layers in all stacks."""
     for probe in table.probes:
         rows = table.select(probe)
-        if rows[0]["head"] is None and rows[0]["distance"] is None:
-            yield probe, "", rows
-            continue
-        for stack in dict.fromkeys(row["stack"] for row in rows):
-            yield probe, stack, [row for row in rows if row["stack"] == stack]
+        by_layer = rows[0]["head"] is None and rows[0]["distance"] is None
+        for stack in [""] if by_layer else dict.fromkeys(row["stack"] for row in rows):
+            yield probe, stack, [row for row in rows if stack in ("", row["stack"])]
     for stack in table.similarity:
         yield "similarity", stack, []
 
 
-def draw_heads(axis: Axes, probe: str, rows: list[Row]) -> None:
-    """Draw a map of layers and heads; a head without a value, as one of padding alone, is left white."""
-    shape = [1 + max(row[name] for row in rows) for name in ("layer", "head")]
-    values = np.full(shape, np.nan)
+def by_head(rows: list[Row]) -> Any:
+    """Return the values of layers and heads; a head without a value, as one of padding alone, has nan."""
+    values = np.full([1 + max(row[name] for row in rows) for name in ("layer", "head")], np.nan)
     for row in rows:
         values[row["layer"], row["head"]] = row["value"]
-    image = axis.imshow(values, aspect="auto", origin="lower", vmin=0, vmax=1 if probe in SHARES else None)
-    whole_numbers(axis.xaxis)
-    whole_numbers(axis.yaxis)
-    axis.set(xlabel="head", ylabel="layer")
-    colour_bar(axis, image)
+    return values
 
 
-def draw_by_layer(axis: Axes, probe: str, rows: list[Row]) -> None:
-    """Draw a line over the layers for each stack."""
-    for stack in dict.fromkeys(row["stack"] for row in rows):
-        own = [row for row in rows if row["stack"] == stack]
-        axis.plot([row["layer"] for row in own], [row["value"] for row in own], marker=".", label=stack)
-    whole_numbers(axis.xaxis)
-    axis.set(xlabel="layer")
-    values = [row["value"] for row in rows]
-    if probe in LOGARITHMIC and 0 < 10 * min(values) < max(values):
-        axis.set_yscale("log")
-    axis.legend(fontsize=7)
-    axis.grid(alpha=0.3)
-
-
-def draw_by_distance(axis: Axes, rows: list[Row]) -> None:
-    """Draw a line over the distance, for each head where they differ."""
-    heads = list(dict.fromkeys(row["head"] for row in rows))
-    for head in heads:
-        own = [row for row in rows if row["head"] == head]
-        label = None if head is None else f"head {head}"
-        axis.plot([row["distance"] for row in own], [row["value"] for row in own], label=label, linewidth=1)
-    axis.set(xlabel="distance")
-    if rows[0]["head"] is not None and len(heads) <= MOST_NAMED:
-        axis.legend(fontsize=6, ncols=2)
-    axis.grid(alpha=0.3)
-
-
-def draw_matrix(axis: Axes, similarity: Any) -> None:
-    """Draw the cosine similarity of each pair of positions."""
-    image = axis.imshow(similarity.cpu().numpy(), vmin=-1, vmax=1, cmap="RdBu_r")
-    axis.set(xlabel="position", ylabel="position")
-    colour_bar(axis, image)
-
-
-def colour_bar(axis: Axes, image: Any) -> None:
-    """Show what the colours of a panel mean."""
+def draw_map(axis: Axes, values: Any, names: tuple[str, str], **options: Any) -> None:
+    """Draw a map with its colours; positions run downwards, layers upwards."""
+    image = axis.imshow(values, aspect="auto", origin="lower" if names[0] == "head" else "upper", **options)
+    axis.set(xlabel=names[0], ylabel=names[1])
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)
     figure: Any = axis.figure
     figure.colorbar(image, ax=axis)
 
 
-def whole_numbers(axis: Any) -> None:
-    """Mark whole numbers alone, as those of layers and heads are."""
-    axis.get_major_locator().set_params(integer=True)
+def draw_lines(axis: Axes, rows: list[Row]) -> None:
+    """Draw a line over the layers for each stack, or over the distance for each head."""
+    over, line = ("layer", "stack") if rows[0]["distance"] is None else ("distance", "head")
+    names = list(dict.fromkeys(row[line] for row in rows))
+    for name in names:
+        own = [row for row in rows if row[line] == name]
+        axis.plot([row[over] for row in own], [row["value"] for row in own], marker=".", label=f"{line} {name}")
+    axis.set(xlabel=over)
+    axis.grid(alpha=0.3)
+    values = [row["value"] for row in rows]
+    if over == "layer" and 0 < 10 * min(values) < max(values):
+        axis.set_yscale("log")
+    if names != [None]:
+        axis.legend(fontsize=6, ncols=2)

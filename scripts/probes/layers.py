@@ -1,80 +1,58 @@
-"""Layers of a model, ours or transformers', and what is observed of them while it runs.
+"""Probes of the output of each layer: statistics of activations and gradients, and the logit lens.
 
-Shapes: B batch, T tokens, N real tokens of a batch without padding, D hidden_size, q queries, S keys.
+Shapes: B batch, T tokens, N real tokens of a batch without padding, D hidden_size, V vocabulary or classes.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention
-from qkv.scripts.attention.layers import AttentionLayer, attention_layers
-from qkv.scripts.attention.records import AttentionRecord
+from qkv.modeling.heads.loss import next_tokens
+from qkv.scripts.attention.core import hooked, models_around, unskipped
+from qkv.scripts.attention.layers import attention_layers
 
 Batch = Mapping[str, Any]
+Place = tuple[str, int]  # a layer: the stack as `capture_attention` names it, and the number in it
 IGNORED = -100  # a label where no prediction is due
+LOGITS = 2**22  # logits that are compared at a time
 
 
-class ModelLayer(NamedTuple):
-    """A layer: its stack as `capture_attention` names it, its number in it, its path and its module."""
+def model_layers(model: nn.Module) -> dict[Place, nn.Module]:
+    """Return the layers of each stack, up to the first number in the path of its attention; none for recurrent models.
 
-    stack: str
-    number: int
-    path: str
-    module: nn.Module
-
-
-def model_layers(model: nn.Module) -> list[ModelLayer]:
-    """Return the layers of each stack, which hold its attention; none of a recurrent network.
-
-    ValueError where a model has no attention that can be captured.
+    ValueError for a model whose attention cannot be captured.
     """
-    layers: dict[str, ModelLayer] = {}
+    layers, paths = dict[Place, nn.Module](), set[str]()
     for attention in attention_layers(model):
-        path = layer_path(attention)
+        match = re.match(r".*?\.\d+(?=\.|$)", attention.path)
         # Cross-attention stands in a layer of the decoder, after its self-attention.
-        if attention.kind != "recurrent" and path and path not in layers:
-            layers[path] = ModelLayer(attention.stack, attention.number, path, model.get_submodule(path))
-    return list(layers.values())
-
-
-def layer_path(attention: AttentionLayer) -> str | None:
-    """Return the path of the layer around an attention module: up to the first number."""
-    match = re.match(r".*?\.\d+(?=\.|$)", attention.path)
-    return match[0] if match else None
+        if attention.kind != "recurrent" and match and match[0] not in paths:
+            layers[attention.stack, attention.number] = model.get_submodule(match[0])
+            paths.add(match[0])
+    return layers
 
 
 def hidden_of(output: Any) -> Tensor:
-    """Return the hidden states of a layer's output, which has more beside them in some models."""
+    """Return the hidden states of a layer's output, which in some models is a tuple."""
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden
 
 
-def without_cache(model: Any, batch: Batch) -> dict[str, Any]:
-    """Return the inputs of a forward that keeps no cache, where a model has one, and is one pass of layers."""
+def one_pass(model: Any, batch: Batch) -> dict[str, Any]:
+    """Return the inputs of a forward that keeps no cache and passes once through the layers."""
     if "use_cache" in signature(type(model).forward).parameters:
         return {"use_cache": False, **batch}
     return {"num_recycles": 0, **batch} if getattr(model.config, "num_recycles", 0) else dict(batch)
 
 
 @contextmanager
-def hooked(hooks: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Let forward hooks run meanwhile."""
-    with ExitStack() as stack:
-        for module, hook in hooks.items():
-            stack.callback(module.register_forward_hook(hook).remove)
-        yield
-
-
-@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Turn dropout off meanwhile."""
+    """Turn dropout off in this context."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -85,92 +63,127 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def every_token_computed(model: nn.Module) -> Iterator[None]:
-    """Let our last layers compute all tokens, and not those alone that a head reads; a hook says somebody looks."""
-    models = (module for module in model.modules() if isinstance(module, PreTrainedModel))
-    with hooked(dict.fromkeys(models, lambda *_: None)):
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Let no weight take a gradient in this context."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    model.requires_grad_(requires_grad=False)
+    try:
         yield
-
-
-@torch.no_grad()
-def observed_forward(
-    model: nn.Module,
-    batch: Batch,
-    on_attention: Callable[[AttentionRecord], None],
-    on_layer: Callable[[ModelLayer, Any], None],
-) -> Any:
-    """Run a model once on its usual backend; hand over the attention and the output of each layer as it is computed.
-
-    Nothing is kept of either: the weights of one layer are there at a time. Layers without weights, of
-    kernel="gated_delta", have an output alone.
-    """
-    every, captured_layers = attention_layers(model), dict[str, list[int]]()
-    for layer in every:
-        if layer.kind != "gated_delta" and layer.is_of_tokens:
-            captured_layers.setdefault(layer.stack, []).append(layer.number)
-    with ExitStack() as stack:
-        stack.enter_context(every_token_computed(model))
-        captured = stack.enter_context(capture_attention(model, layers=captured_layers))
-
-        def drain(*_: Any) -> None:
-            for record in captured.records:
-                on_attention(record)
-            captured.records.clear()
-
-        # Hooks run in the order in which they came: the capture's own, by which a record is complete, were before.
-        stack.enter_context(hooked({layer.module: drain for layer in every}))
-        hooks = {layer.module: lambda *seen, layer=layer: on_layer(layer, seen[2]) for layer in model_layers(model)}
-        stack.enter_context(hooked(hooks))
-        return model(**without_cache(model, batch))
-
-
-def real_queries(record: AttentionRecord, mask: Tensor | None) -> Tensor | None:
-    """Return which queries of a record are no padding by a mask of the inputs: (B, q), or None where that is not known.
-
-    Where the shape of the mask is another, as that of sound before its convolutions, a token is real that some query
-    attends to.
-    """
-    if mask is None:
-        return None
-    rows, queries, keys = len(record.weights), *record.weights.shape[-2:]
-    if mask.shape[-1] == queries and mask.numel() == rows * queries:
-        return mask.reshape(rows, queries).bool()
-    return record.weights.amax((1, 2)) > 0 if queries == keys else None
-
-
-def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
-    """Return the mask that a batch has for the queries of a stack, or None."""
-    if stack == "image":
-        return None
-    if stack in ("decoder", "cross") and model.config.is_encoder_decoder:
-        given = batch.get("decoder_attention_mask")
-        # Without inputs of its own a decoder reads the labels, shifted.
-        return given if given is not None or "decoder_input_ids" in batch else labelled(batch)
-    mask = batch.get("attention_mask")
-    if "msa_ids" in batch:
-        return alignment_mask(batch)
-    return batch.get("pixel_mask") if mask is None else mask
-
-
-def alignment_mask(batch: Batch) -> Tensor:
-    """Return which residues of an alignment are real, its first sequence the chain: (B, sequences, L)."""
-    ids, chain, given = batch["msa_ids"], batch.get("attention_mask"), batch.get("msa_attention_mask")
-    sequences = torch.ones_like(ids[..., 0]) if given is None else given
-    sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)
-    return sequences[..., None] * (torch.ones_like(ids[:, 0]) if chain is None else chain)[:, None]
-
-
-def labelled(batch: Batch) -> Tensor | None:
-    """Return which tokens of a batch have a label (B, T)."""
-    labels = batch.get("labels")
-    return labels != IGNORED if isinstance(labels, Tensor) and labels.ndim == 2 else None
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_()
 
 
 def real_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the vectors of the real tokens, single precision at least; a batch without padding has no others.
+    """Return the vectors of the real tokens, single precision at least; padding may have been removed before.
 
     Shapes: hidden (B, T, D), or of an alignment (B, sequences, L, D), with as many marks, or (1, N, D) -> (N, D)
     """
     vectors = hidden.flatten(0, -2)
     vectors = vectors[mask.flatten()] if mask is not None and mask.numel() == len(vectors) else vectors
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
+def kurtosis(values: Tensor) -> Tensor:
+    """Compute the kurtosis of all numbers, their fourth central moment over their variance squared: (...) -> ().
+
+    It is 3 for a normal distribution and grows with outliers, which make a tensor hard to quantise.
+
+    Source: Bondarenko et al. 2023, Quantizable Transformers, §5, https://arxiv.org/abs/2306.12929
+    """
+    squares = (values.double() - values.double().mean()) ** 2
+    return (squares**2).mean() / squares.mean() ** 2
+
+
+def activation_statistics(vectors: Tensor, prefix: str = "") -> dict[str, float]:
+    """Return the mean norm and the kurtosis of vectors: (N, D)."""
+    return {f"{prefix}norm": vectors.norm(dim=-1).mean().item(), f"{prefix}kurtosis": kurtosis(vectors).item()}
+
+
+@torch.enable_grad()
+def layer_gradients(model: nn.Module, batch: Batch) -> dict[Place, Tensor]:
+    """Return the gradient of the loss by the output of each layer that it depends on; none without a loss.
+
+    Weights are frozen: a layer that returns pairs beside its hidden states has made them of these.
+    """
+    hidden = dict[Place, Tensor]()
+
+    def keep(place: Place, output: Any) -> None:
+        hidden[place] = hidden_of(output)
+        hidden[place].requires_grad_()  # the first layer's depends on nothing that takes a gradient
+
+    hooks = {module: lambda *seen, place=place: keep(place, seen[2]) for place, module in model_layers(model).items()}
+    # Checkpointed layers run again in the backward pass, and as before.
+    with frozen(model), unskipped(models_around(model)), hooked(hooks):
+        loss = getattr(model(**one_pass(model, batch)), "loss", None)
+        if loss is None or not loss.requires_grad or not hidden:
+            return {}
+        gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
+    return {place: each for place, each in zip(hidden, gradients, strict=True) if each is not None}
+
+
+@torch.no_grad()
+def lens_logits(model: nn.Module, batch: Batch, outputs: Mapping[Place, Any]) -> Iterator[tuple[Place, Tensor]]:
+    """Yield the logits after each layer of the stack that a head reads; the last layer's are the model's.
+
+    The last layer returns the output of each layer in turn, so that the final norm, a projection and a bound of logits
+    are those of the model. A layer takes a forward. `outputs` are those of every layer in a forward of this batch.
+
+    Source: nostalgebraist 2020, interpreting GPT: the logit lens,
+        https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens
+    Shapes: (B, T, V), of a classification (B, V)
+    """
+    layers = model_layers(model)
+    stacks = [stack for stack, _ in layers]
+    head_stack = "decoder" if "decoder" in stacks else stacks[0]
+    read = {place: module for place, module in layers.items() if place[0] == head_stack}
+    last = list(read.values())[-1]
+    for place in read:
+        with unskipped(models_around(model)), hooked({last: lambda *_, place=place: outputs[place]}):
+            yield place, model(**one_pass(model, batch)).logits
+
+
+def lens_targets(model: Any, batch: Batch, logits: Tensor) -> Tensor:
+    """Return the right prediction at each place, -100 where none is due: (B, T, V) -> (B, T), of a classification (B,).
+
+    Decoders predict the next token: of the labels, or else of the inputs. Elsewhere it is the labels, or the inputs of
+    a decoder. A batch without any of these has the model's predictions, by the logits of its last layer.
+    """
+    labels, is_encoder_decoder = batch.get("labels"), model.config.is_encoder_decoder
+    text = batch.get("decoder_input_ids" if is_encoder_decoder else "input_ids")
+    if model.can_generate() and not is_encoder_decoder and (text is not None or labels is not None):
+        return shifted(batch, text, labels)
+    if isinstance(labels, Tensor) and labels.shape == logits.shape[:-1] and not labels.is_floating_point():
+        return labels
+    if labels is None and text is not None and text.shape == logits.shape[:-1] and model.can_generate():
+        return shifted({"attention_mask": batch.get("decoder_attention_mask")}, text, None)
+    predicted, mask = logits.argmax(-1), batch.get("attention_mask")
+    fits = mask is not None and mask.shape == predicted.shape
+    return predicted.masked_fill(~mask.bool(), IGNORED) if fits else predicted
+
+
+def shifted(batch: Batch, text: Tensor | None, labels: Tensor | None) -> Tensor:
+    """Return the next token at each real place (B, T), -100 at padding, at the last token and where padding follows."""
+    mask = batch.get("attention_mask")
+    padding = None if mask is None else ~mask.bool()
+    if labels is None and text is not None:
+        labels = text if padding is None else text.masked_fill(padding, IGNORED)
+    targets: Any = next_tokens(labels, None, batch.get("position_ids"), batch.get("cu_seq_lens_q"))
+    return targets if padding is None or padding.shape != targets.shape else targets.masked_fill(padding, IGNORED)
+
+
+def lens_statistics(logits: Tensor, targets: Tensor) -> dict[str, float]:
+    """Average over predictions that are due: the entropy in nats, and the target's probability and rank, 1 the best.
+
+    Shapes: logits (..., V), targets (...), -100 where no prediction is due
+    """
+    due = targets != IGNORED
+    rows, wanted = logits[due], targets[due].to(logits.device)
+    sums = {"lens_entropy": 0.0, "lens_probability": 0.0, "lens_rank": 0.0}
+    for own, target in zip(*(each.split(max(LOGITS // logits.shape[-1], 1)) for each in (rows, wanted)), strict=True):
+        scores = own.float().log_softmax(-1)
+        of_target = scores.gather(-1, target[:, None])
+        sums["lens_entropy"] -= (scores.exp() * scores).nan_to_num(0).sum().item()
+        sums["lens_probability"] += of_target.exp().sum().item()
+        sums["lens_rank"] += (1 + (scores > of_target).sum(-1)).sum().item()
+    return {name: value / max(len(rows), 1) for name, value in sums.items()}

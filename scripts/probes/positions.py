@@ -4,7 +4,7 @@ Shapes: T positions, D hidden_size, H heads, K head_dim.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,55 +13,66 @@ from torch.nn import functional as F
 
 from qkv.modeling.position.hooks import Embedded, apply_rotation
 from qkv.modeling.stack import Stack
-from qkv.scripts.probes.places import Grid
+from qkv.scripts.probes.places import Grid, places_of, stack_of
+from qkv.scripts.probes.table import ProbeTable
 
 # Tables of positions in models of transformers, by the last part of their path.
 TABLE = re.compile(r"(?:^|\.)(wpe|pos_embed|position_embeddings?|embed_positions)(\.weight)?$")
+# The stack, the name of the rows, and vectors (T, D) or the expected score by distance (T,).
+Encodings = Iterator[tuple[str, str, Tensor]]
 
 
 @torch.no_grad()
-def position_vectors(module: nn.Module, tokens: int, grid: Grid | None) -> Tensor | None:
-    """Return the vectors that a stack of ours adds for its positions: (T, D), None where it adds none.
+def add_positions(
+    table: ProbeTable, model: nn.Module, batch: Mapping[str, Any], tokens: Mapping[str, int], grids: Mapping[str, Grid]
+) -> None:
+    """Add the similarity of positions by distance of the stacks of a model.
 
-    They are added to the input, or by detectors to what queries and keys are projected from.
+    `tokens` are the numbers of tokens of the stacks in a forward of the batch, `grids` those of its images.
     """
-    position: Any = module.position
-    device = next(module.parameters()).device
-    count = tokens if grid is None else grid[0] * grid[1]
-    width = position.config.position_width
-    plain = Embedded(torch.zeros(1, tokens, width, device=device))
-    vectors = None
-    if position.config.position != "object_queries":
-        vectors = position.query_key(Embedded(plain.hidden[:, :count], None, grid)) if grid is not None else None
-    if vectors is None and not position.config.position.startswith("sinusoidal_2d"):
-        vectors = position.embed(plain, torch.arange(tokens, device=device)[None])
-    return None if vectors is None or not vectors.any() else vectors[0]
+    for stack, name, values in [*own_encodings(model, tokens, grids)] or stock_encodings(model, tokens):
+        if values.ndim == 2:
+            add_similarity(table, stack, values, places_of(model, stack, len(values), batch, grids))
+            continue
+        for distance, value in enumerate(values.tolist()):
+            table.add("position_similarity", name, value, distance=distance)
 
 
-@torch.no_grad()
-def table_vectors(model: nn.Module, tokens: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the path and the rows of each table of positions in a model of transformers: (T, D).
-
-    Rows in front of the first position are left out.
-    """
-    for path, parameter in model.named_parameters():
-        if TABLE.search(path):
-            module: Any = model.get_submodule(path.rpartition(".")[0])
-            table = parameter[0] if parameter.ndim == 3 else parameter
-            first = getattr(module, "offset", 0)
-            if type(module) is nn.Embedding and module.padding_idx is not None:
-                first = module.padding_idx + 1
-            yield path, table[first : first + tokens]
+def own_encodings(model: nn.Module, tokens: Mapping[str, int], grids: Mapping[str, Grid]) -> Encodings:
+    """Yield the encodings of our stacks."""
+    for path, module in model.named_modules():
+        stack = stack_of(model, path) if isinstance(module, Stack) else None
+        if stack in tokens:
+            vectors = position_vectors(module, tokens[stack], grids.get(stack))
+            if vectors is not None:
+                yield stack, stack, vectors
+            for pattern, scores in rotary_similarity(module, tokens[stack]):
+                yield stack, stack if pattern is None else f"{stack} ({pattern})", scores
 
 
-def cosine_similarity(vectors: Tensor) -> Tensor:
-    """Compute the cosine similarity of each pair of positions: (T, D) -> (T, T).
+def stock_encodings(model: nn.Module, tokens: Mapping[str, int]) -> Encodings:
+    """Yield the encodings of a model of transformers, as far as its modules are known."""
+    most = max(tokens.values(), default=0)
+    for path, rows in table_vectors(model, most):
+        stack = stack_of(model, path)
+        yield stack, stack, rows[: tokens[stack]]
+    for path, layer_type, scores in stock_rotary_similarity(model, most):
+        stack = stack_of(model, path)
+        yield stack, stack if layer_type is None else f"{stack} ({layer_type})", scores
+
+
+def add_similarity(table: ProbeTable, stack: str, vectors: Tensor, places: Any) -> None:
+    """Add the cosine similarity of each pair of positions (T, D), and its mean by distance where they have places.
 
     Source: Wang & Chen 2020, What Do Position Embeddings Learn?, §4, https://arxiv.org/abs/2010.04903; images:
         Dosovitskiy et al. 2021, §4.5, figure 7, https://arxiv.org/abs/2010.11929
     """
     unit = F.normalize(vectors.float(), dim=-1)
-    return unit @ unit.T
+    table.similarity[stack] = unit @ unit.T
+    if places is not None:
+        among = table.similarity[stack][places.prefix :, places.prefix :]
+        for distance, value in by_distance(among, places.places):
+            table.add("position_similarity", stack, value, distance=distance)
 
 
 def by_distance(similarity: Tensor, places: Tensor) -> list[tuple[int, float]]:
@@ -74,7 +85,31 @@ def by_distance(similarity: Tensor, places: Tensor) -> list[tuple[int, float]]:
     return [(index, (sums[index] / counts[index]).item()) for index in counts.nonzero()[:, 0].tolist()]
 
 
-@torch.no_grad()
+def position_vectors(module: nn.Module, tokens: int, grid: Grid | None) -> Tensor | None:
+    """Return the vectors that a stack of ours adds for its positions: (T, D), None where it adds none.
+
+    They are added to the input, or by detectors to the inputs of queries and keys.
+    """
+    position: Any = module.position
+    kind, device = position.config.position, next(module.parameters()).device
+    hidden, vectors = torch.zeros(1, tokens, position.config.position_width, device=device), None
+    if kind != "object_queries" and grid is not None:
+        vectors = position.query_key(Embedded(hidden[:, : grid[0] * grid[1]], None, grid))
+    if vectors is None and not kind.startswith("sinusoidal_2d"):
+        vectors = position.embed(Embedded(hidden), torch.arange(tokens, device=device)[None])
+    return None if vectors is None or not vectors.any() else vectors[0]
+
+
+def table_vectors(model: nn.Module, tokens: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the path and the rows (T, D) of each table of positions in a model of transformers, from position 0."""
+    for path, parameter in model.named_parameters():
+        if TABLE.search(path):
+            module: Any = model.get_submodule(path.rpartition(".")[0])
+            is_padded = type(module) is nn.Embedding and module.padding_idx is not None
+            first = module.padding_idx + 1 if is_padded else getattr(module, "offset", 0)
+            yield path, (parameter[0] if parameter.ndim == 3 else parameter)[first : first + tokens]
+
+
 def rotary_similarity(module: nn.Module, tokens: int) -> Iterator[tuple[str | None, Tensor]]:
     """Yield, for each rotation of a stack, the expected score of a vector with itself by distance: pattern, (T,).
 
@@ -95,7 +130,6 @@ def rotary_similarity(module: nn.Module, tokens: int) -> Iterator[tuple[str | No
             yield pattern, scores / scores[0]
 
 
-@torch.no_grad()
 def stock_rotary_similarity(model: nn.Module, tokens: int) -> Iterator[tuple[str, str | None, Tensor]]:
     """Yield the same of a model of transformers: the path of the rotation, its type of layers, (T,)."""
     for path, module in model.named_modules():
@@ -104,31 +138,8 @@ def stock_rotary_similarity(model: nn.Module, tokens: int) -> Iterator[tuple[str
             continue
         device = next(model.parameters()).device
         like, positions = torch.zeros((), device=device), torch.arange(tokens, device=device)[None]
-        types = getattr(module, "layer_types", None)
-        for layer_type in sorted(set(types)) if types else (None,):
+        for layer_type in sorted(set(getattr(module, "layer_types", None) or [])) or (None,):
             cosines = module(like, positions, *([layer_type] if layer_type else []))[0][0]
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             scores = cosines @ cosines[0] + (width - cosines.shape[-1])
             yield path, layer_type, scores / scores[0]
-
-
-@torch.no_grad()
-def position_bias(module: nn.Module, tokens: int) -> list[tuple[int, Tensor]]:
-    """Return what an encoding adds to scores at each distance, query minus key: (distance, (H,)); [] for none.
-
-    A causal stack has no negative distances. Ours and transformers' T5 alike.
-
-    Source: alibi: Press et al. 2022, §3, https://arxiv.org/abs/2108.12409; T5: Raffel et al. 2020, §2.1,
-        https://arxiv.org/abs/1910.10683
-    """
-    own: Any = module
-    if isinstance(module, Stack):
-        positions = torch.arange(tokens, device=next(module.parameters()).device)[None]
-        bias, causal = own.position.bias(positions, positions), own.position.config.causal
-    else:
-        bias, causal = own.compute_bias(tokens, tokens), own.is_decoder
-    if bias is None:
-        return []
-    earlier = [(distance, bias[0, :, -1, tokens - 1 - distance]) for distance in range(tokens)]
-    later = [] if causal else [(-distance, bias[0, :, 0, distance]) for distance in range(tokens - 1, 0, -1)]
-    return [*later, *earlier]

@@ -20,8 +20,8 @@ FORMATS = (".svg", ".png", ".pdf")
 class ProbeTable:
     """Rows of probes, each of a stack and, where it has one, of a layer, a head or a distance.
 
-    `rows` are dicts with the columns probe, stack, layer, head, distance and value, None where a probe has no such
-    column: `pandas.DataFrame(table.rows)` is a data frame. `similarity` has, by stack, the cosine similarity (T, T) of
+    `rows` are dicts with the columns probe, stack, layer, head, distance and value, None for a column that a probe
+    lacks: `pandas.DataFrame(table.rows)` is a data frame. `similarity` has, by stack, the cosine similarity (T, T) of
     the vectors that tell positions apart. A notebook shows the figure.
     """
 
@@ -31,8 +31,7 @@ class ProbeTable:
 
     def add(self, probe: str, stack: str, value: float, **place: int) -> None:
         """Add a row; `place` are its layer, head and distance."""
-        row = {**dict.fromkeys(COLUMNS), "probe": probe, "stack": stack, **place, "value": value}
-        self.rows.append(row)
+        self.rows.append({**dict.fromkeys(COLUMNS), "probe": probe, "stack": stack, **place, "value": value})
 
     @property
     def probes(self) -> list[str]:
@@ -50,10 +49,7 @@ class ProbeTable:
         return rows
 
     def figure(self) -> Any:
-        """Draw all probes: a map of layers and heads, or a line over layers or distances; a matplotlib Figure.
-
-        MissingExtraError without matplotlib.
-        """
+        """Draw all probes as a matplotlib Figure; MissingExtraError without matplotlib."""
         return extras.load("qkv.scripts.probes.figure").draw(self)
 
     def save(self, path: str | Path) -> None:
@@ -70,6 +66,5 @@ class ProbeTable:
         return content.getvalue()
 
     def _repr_html_(self) -> str:
-        """Show the figure in a notebook."""
         picture = base64.b64encode(self.rendered("png")).decode()
         return f'<img alt="Probes of {self.model}" src="data:image/png;base64,{picture}">'

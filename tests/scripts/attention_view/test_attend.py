@@ -48,7 +48,7 @@ def test_layers_heads_and_the_format_are_words(
         (["warm", "--format", "png", "--out", "a.html"], ("a.html", ".png")),
         (["warm", "--out", "nowhere/a.html"], ("nowhere",)),
         (["warm", "layers=one"], ("layers=one", "0,-1")),
-        (["warm", "layers=5"], ("layer 5",)),
+        (["warm", "layers=5"], ("layers", "5")),
         (["warm", "dull", "slow"], ("second input",)),
         (["warm", "depth=1"], ("'depth'",)),
     ],

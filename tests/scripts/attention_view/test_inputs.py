@@ -100,19 +100,6 @@ def test_a_second_text_is_the_continuation_or_the_pair(tmp_path: Path) -> None:
     assert view.stacks[0].keys.labels == ["[CLS]", "warm", "[SEP]", "dull", "great", "[SEP]"]
 
 
-@pytest.mark.slow
-def test_a_translation_that_is_given_is_aligned(run_of: Runs) -> None:
-    view = qkv.attend(run_of("targets"), "warm dull", pair="great slow")
-    cross = next(stack for stack in view.stacks if stack.name == "cross")
-    assert "".join(cross.queries.labels).startswith("great") and view.answer == "Written: great slow"
-
-
-@pytest.mark.slow
-def test_a_second_chain_is_refused(run_of: Runs) -> None:
-    with raises_sentence("pair='GGGAAACCC'", "one chain"):
-        qkv.attend(run_of("folds"), "GGGAAACCC", pair="GGGAAACCC")
-
-
 def test_whisper_begins_as_it_generates_and_its_padding_is_no_time(tmp_path: Path) -> None:
     folder = stock_folders.whisper(tmp_path / "whisper")
     (tmp_path / "a.wav").write_bytes(write_wav(tone(48, 1)))

@@ -16,11 +16,10 @@ import tiny
 from qkv.scripts.attention_view import run_figures
 from qkv.scripts.attention_view.reading import Reading
 from qkv.scripts.attention_view.run_figures import (
-    FIGURES,
     QUERIES,
     different_examples,
     draw_alignment,
-    draw_attention,
+    draw_patches,
     draw_queries,
     draw_run,
 )
@@ -45,7 +44,7 @@ def test_patches_are_drawn_of_each_image_and_layer(fields: dict[str, Any]) -> No
     torch.manual_seed(0)
     model = qkv.QkvImageEncoderForImageClassification(tiny.image_encoder(**fields)).eval()
     pixels = tiny.images()["pixel_values"][:2]
-    figure, caption = draw_attention([Reading(model, {"pixel_values": each[None]}) for each in pixels], ["a", "$b"])
+    figure, caption = draw_patches([Reading(model, {"pixel_values": each[None]}) for each in pixels], ["a", "$b"])
     axes, grid, prefix = figure.axes, model.config.grid, model.config.num_prefix_tokens
     expected = weights_of(model, {"pixel_values": pixels[1:]}, "encoder")
     rows = expected[:, 0] if prefix else expected.mean(1)
@@ -53,18 +52,6 @@ def test_patches_are_drawn_of_each_image_and_layer(fields: dict[str, Any]) -> No
         np.testing.assert_allclose(drawn(axis), row.reshape(grid), atol=1e-6)
     assert [axis.get_title() for axis in (axes[0], axes[3])] == ["a", r"\$b"]
     assert len(axes) == 2 * (1 + 2) + 1 and ("class token" in caption) == bool(prefix)
-
-
-def test_the_text_is_drawn_beside_the_patches() -> None:
-    torch.manual_seed(0)
-    model = qkv.QkvDualEncoderModel(tiny.dual_encoder()).eval()
-    given = {name: value[:1] for name, value in tiny.captions().items() if name != "return_loss"}
-    figure, caption = draw_attention([Reading(model, given)], ["a red circle"])
-    bars = figure.axes[-2].patches
-    expected = weights_of(model, given, "text")[-1, -1]
-    np.testing.assert_allclose([bar.get_width() for bar in bars], expected, atol=1e-6)
-    np.testing.assert_allclose(drawn(figure.axes[1]).flatten(), weights_of(model, given, "image")[0, 0, 1:], atol=1e-6)
-    assert "its caption" in caption
 
 
 @torch.no_grad()
@@ -116,7 +103,7 @@ def test_examples_are_different_ones_of_the_test_split(tmp_path: Path) -> None:
     labels, pixels = torch.tensor([1, 1, 0, 1]), tiny.images(batch=4)["pixel_values"]
     split = Columns({"pixel_values": pixels, "labels": labels})
     task = Images(None, {"train": split, "validation": split.select([3]), "test": split}, None, labels=["a", "b", "c"])
-    examples = different_examples(task, FIGURES[task.kind])
+    examples = different_examples(task, 6)
     assert list(examples) == ["b", "a"]
     assert [torch.equal(batch["pixel_values"], pixels[[n]]) for n, batch in zip((0, 2), examples.values(), strict=True)]
     model = qkv.QkvImageEncoderForImageClassification(tiny.image_encoder()).eval()

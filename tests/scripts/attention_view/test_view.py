@@ -1,7 +1,6 @@
 """The page holds what was captured, of every family, whatever its tokens say."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -15,6 +14,8 @@ import tiny
 from errors import raises_sentence
 from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
 from families.attentions import FAMILIES, built
+from qkv.scripts.attention.layers import AXES
+from qkv.scripts.attention_view import figures
 from qkv.scripts.attention_view import reading as readings
 
 
@@ -111,13 +112,6 @@ def test_ten_thousand_tokens_are_cut_and_it_is_said() -> None:
     assert (abs(shown.sum(-1) - 1) <= shown.shape[-1] * shown.max(-1) / 510 + 1e-3).all()
 
 
-def test_an_ordinary_input_is_shown_whole_in_less_than_a_megabyte() -> None:
-    config = qkv.QkvEncoderConfig(vocab_size=61, hidden_size=48, num_hidden_layers=12, num_attention_heads=12)
-    page, notes = qkv.attend(qkv.QkvEncoderModel(config), {"input_ids": torch.randint(4, 60, (1, 50))}).page()
-    assert len(page) < 1_000_000 and notes == []
-    assert weights_of(data_of(page), 0)[0].shape == (12, 12, 50, 50)
-
-
 def test_layers_and_heads_are_chosen() -> None:
     model, inputs, _ = built("qkv transformer")
     view = qkv.attend(model, inputs, layers={"cross": -1}, heads=[2])
@@ -133,13 +127,6 @@ def test_the_model_is_left_as_it_was() -> None:
     assert model.training and np.array_equal(first, second)
 
 
-def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    model, inputs, _ = built("qkv gpt2")
-    frame = qkv.attend(model, inputs)._repr_html_()
-    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
-    assert frame.count("<") == 2 and "&lt;!doctype html&gt;" in frame
-
-
 def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
     model, inputs, _ = built("qkv vit")
     view = qkv.attend(model, inputs)
@@ -149,6 +136,49 @@ def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["view.html", "view.png", "view.svg"]
     with raises_sentence("view.gif", ".html"):
         view.save(tmp_path / "view.gif")
+    frame = view._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame and frame.count("<") == 2
+
+
+@pytest.mark.parametrize("name", ["qkv transformer", "qkv vit"])
+def test_a_figure_draws_the_last_layer_and_entropy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs, _ = built(name)
+    view, drawn = qkv.attend(model, inputs), []
+    monkeypatch.setattr(figures, "draw_map", lambda axis, row, keys: drawn.append(row))
+    monkeypatch.setattr(figures, "draw_matrix", lambda axis, weights, queries, keys: drawn.append(weights))
+    monkeypatch.setattr(figures, "draw_entropy", lambda axis, stack: drawn.append(stack.entropy))
+    figures.draw_view("with $a dollar", view.stacks, "svg")
+    assert len(drawn) == 2 * len(view.stacks)
+    for stack, weights, entropy in zip(view.stacks, drawn[::2], drawn[1::2], strict=True):
+        expected = stack.weights[-1].mean(0)
+        assert np.array_equal(weights, expected[0] if stack.keys.grid else expected) and entropy is stack.entropy
+
+
+@torch.no_grad()
+def test_pairs_and_sequences_of_one_residue_are_shown() -> None:
+    torch.manual_seed(0)
+    model = tiny.jitter(qkv.QkvPairModel(tiny.pair("evoformer", num_recycles=1, chunk_size=4))).eval()
+    inputs, row, residue = tiny.alignment(), 1, 2
+    with qkv.capture_attention(model, inputs, layers=dict.fromkeys(("encoder", *AXES.values()))) as captured:
+        pass
+    shown = {stack.name: stack for stack in qkv.attend(model, inputs, row=row, residue=residue, layers=[1]).stacks}
+    assert list(shown) == ["encoder", *(f"{name}, residue 2" for name in AXES.values())]
+    length, sequences = (int(inputs[name][row].sum()) for name in ("attention_mask", "msa_attention_mask"))
+    for name, count in {"column": 1 + sequences, "starting": length, "ending": length}.items():
+        stack = shown[f"{name}, residue 2"]
+        weights = captured.select(name, 1)[-1].weights.unflatten(0, (tiny.BATCH, tiny.LENGTH))[row, residue]
+        torch.testing.assert_close(torch.from_numpy(stack.weights[0]), weights[:, :count, :count], rtol=1e-5, atol=1e-6)
+    assert shown["column, residue 2"].keys.labels == ["chain", "sequence 1", "sequence 2"]
+    (chain,) = qkv.attend(model, inputs, row=row).stacks
+    assert chain.name == "encoder" and len(chain.queries) == length
+    only = qkv.attend(model, inputs, residue=0, layers={"starting": 0}, heads=[1]).stacks
+    assert [(stack.name, stack.layers, stack.heads) for stack in only] == [("starting, residue 0", [0], [1])]
+    with raises_sentence("'starting'", "residue="):
+        qkv.attend(model, inputs, layers={"starting": 0})
+    with raises_sentence("residue=9", "0 to 8"):
+        qkv.attend(model, inputs, residue=9)
+    with raises_sentence("residue=0", "QkvEncoderModel"):
+        qkv.attend(qkv.QkvEncoderModel(tiny.encoder()), tiny.text(), residue=0)
 
 
 def test_a_class_is_the_answer() -> None:
@@ -177,12 +207,3 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     delta = qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet"))
     with raises_sentence("kernel='gated_delta'"):
         qkv.attend(delta, tiny.text())
-
-
-def test_a_processor_gives_its_tokenizer_and_its_image_processor() -> None:
-    from qkv.scripts.attention_view.view import parts_of
-
-    image = SimpleNamespace(image_mean=0.5)
-    assert parts_of(SimpleNamespace(tokenizer="t", image_processor=image)) == {"tokenizer": "t", "processor": image}
-    assert parts_of(image) == {"tokenizer": None, "processor": image}
-    assert parts_of(None) == {"tokenizer": None, "processor": None}

@@ -52,16 +52,6 @@ def test_every_head_of_every_family(name: str) -> None:
     assert all((score - other).abs().max() > 1e-4 for other in [*shuffled, score.roll(1, 0)])
 
 
-def test_a_perfect_head_has_one_and_an_even_one_little() -> None:
-    length = 20
-    perfect = torch.zeros(1, 1, length, 2 * length)
-    perfect[0, 0, range(length), range(1, length + 1)] = 1
-    assert repetition_attention(perfect).item() == 1
-    even = torch.ones(2 * length, 2 * length).tril()
-    even = (even / even.sum(-1, keepdim=True))[None, None, length:]
-    assert repetition_attention(even).item() == pytest.approx(1 / (1.5 * length), rel=0.1)
-
-
 def test_random_tokens_are_repeated_and_not_special() -> None:
     model = qkv.QkvDecoderForCausalLM(tiny.decoder())
     tokens = repeated_tokens(model, 24, 50, seed=1)

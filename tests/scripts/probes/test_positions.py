@@ -9,11 +9,10 @@ import torch
 import qkv
 import reference
 import tiny
-from families.attentions import SIZES, WORDS, stock
+from families.attentions import SIZES, WORDS, built, stock
+from qkv.scripts.probes.places import places_of, recorded_grids
 from qkv.scripts.probes.positions import (
     by_distance,
-    cosine_similarity,
-    position_bias,
     position_vectors,
     rotary_similarity,
     stock_rotary_similarity,
@@ -31,10 +30,8 @@ def decoder(**fields: Any) -> Any:
 
 @pytest.mark.parametrize("position", TABLES)
 def test_sinusoids(position: str) -> None:
-    vectors = position_vectors(decoder(position=position), TOKENS, None)
-    assert vectors is not None
-    table = TABLES[position](TOKENS, 32)
-    similarity = cosine_similarity(vectors)
+    model = qkv.QkvDecoderForCausalLM(tiny.decoder(position=position))
+    table, similarity = TABLES[position](TOKENS, 32), qkv.inspect(model, tiny.text()).similarity["decoder"]
     for one in range(TOKENS):
         for other in range(TOKENS):
             cosine = table[one] @ table[other] / table[one].norm() / table[other].norm()
@@ -56,7 +53,7 @@ def test_tables_without_what_stands_before_the_first_position() -> None:
 
 def test_no_vectors_where_nothing_is_added() -> None:
     assert position_vectors(decoder(position="rope"), TOKENS, None) is None
-    assert list(rotary_similarity(decoder(), TOKENS)) == [] == position_bias(decoder(), TOKENS)
+    assert list(rotary_similarity(decoder(), TOKENS)) == []
 
 
 def test_similarity_by_distance() -> None:
@@ -89,42 +86,10 @@ def test_rotations_of_transformers_are_ours(kind: tuple[str, str]) -> None:
     assert scores[0] == 1 and scores[1:].max() < 1
 
 
-def test_scores_decay_with_xpos() -> None:
-    fields = {"position": "xpos", "rope_parameters": {"rope_type": "default", "rope_theta": 1e9}}
-    ((_, scores),) = rotary_similarity(decoder(**fields), 40)
-    rope = next(iter(rotary_similarity(decoder(**{**fields, "position": "rope"}), 40)))[1]
-    assert (scores[1:] < rope[1:]).all()
-
-
 def test_layers_with_rotations_of_their_own() -> None:
     model = qkv.QkvEncoderModel(tiny.encoder("modernbert"))
     both = dict(rotary_similarity(model, TOKENS))
     assert both.keys() == {"full", "sliding"} and not torch.allclose(both["full"], both["sliding"], atol=0.01)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_alibi_falls_by_the_slope_of_each_head(causal: bool) -> None:
-    torch.manual_seed(0)
-    model: Any = decoder(position="alibi") if causal else qkv.QkvEncoderModel(tiny.encoder(position="alibi"))
-    rows = dict(position_bias(model, TOKENS))
-    assert list(rows) == list(range(0 if causal else 1 - TOKENS, TOKENS))
-    for distance, values in rows.items():
-        slopes = torch.tensor([2.0 ** (-2 * (head + 1)) for head in range(4)])
-        torch.testing.assert_close(values, -slopes * abs(distance))
-
-
-def test_t5_of_ours_and_of_transformers() -> None:
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 61}
-    model = stock("T5Model", "T5Config", **sizes)
-    ours = qkv.from_transformers(model)
-    for side in ("encoder", "decoder"):
-        attention = getattr(model, side).block[0].layer[0].SelfAttention
-        rows, own = dict(position_bias(attention, TOKENS)), dict(position_bias(getattr(ours, side), TOKENS))
-        assert rows.keys() == own.keys() == set(range(1 - TOKENS if side == "encoder" else 0, TOKENS))
-        assert all(torch.equal(rows[distance], own[distance]) for distance in rows)
-    # Query minus key: what came before has its own buckets.
-    encoder = dict(position_bias(ours.encoder, TOKENS))
-    assert not torch.equal(encoder[1], encoder[-1])
 
 
 def test_detectors_tell_rows_and_columns_apart() -> None:
@@ -133,3 +98,28 @@ def test_detectors_tell_rows_and_columns_apart() -> None:
     assert vectors is not None and vectors.shape == (6, 32)
     assert torch.equal(vectors[0, :16], vectors[1, :16]) and torch.equal(vectors[0, 16:], vectors[3, 16:])
     assert position_vectors(model.decoder, tiny.QUERIES, None) is None
+
+
+def places(model: Any, stack: str, tokens: int, batch: dict[str, Any]) -> Any:
+    with recorded_grids(model) as grids, torch.no_grad():
+        model.eval()(**batch)
+    return places_of(model, stack, tokens, batch, grids)
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [("vit", 1), ("deit", 2), ("mean", 0)])
+def test_patches_of_an_image_stand_in_a_grid(kind: str, prefix: int) -> None:
+    own = places(qkv.QkvImageEncoderModel(tiny.image_encoder(kind)), "encoder", prefix + 12, tiny.images())
+    assert own.prefix == prefix and own.places.tolist() == [[row, column] for row in range(3) for column in range(4)]
+
+
+def test_places_of_models_of_transformers_and_of_objects() -> None:
+    model, batch, _ = built("stock vit")
+    own = places(model, "encoder", 17, batch)
+    assert own.prefix == 1 and own.places[-1].tolist() == [3, 3] and places(model, "encoder", 40, batch) is None
+    clip, batch, _ = built("stock clip")
+    assert places(clip, "image", 17, batch).prefix == 1 and places(clip, "text", 9, batch).places.shape == (9, 1)
+    model, batch, _ = built("qkv detr")
+    assert places(model, "decoder", tiny.QUERIES, batch) is None
+    assert places(model, "encoder", tiny.SOURCE, batch).places.shape == (tiny.SOURCE, 2)
+    model, batch, _ = built("stock detr")
+    assert places(model, "encoder", tiny.SOURCE, batch) is None is places(model, "decoder", tiny.QUERIES, batch)

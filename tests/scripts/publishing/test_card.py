@@ -60,7 +60,7 @@ def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -
     for beside in path.parent.iterdir():
         (tmp_path / beside.name).touch()
     write_card(path, tmp_path / "card.md")
-    assert (tmp_path / "card.md").read_text() == path.with_name("card.md").read_text(), "run `qkv card --all`"
+    assert (tmp_path / "card.md").read_text() == path.with_name("card.md").read_text(), "run `python -m qkv.scripts.lab card --all`"
 
 
 def test_every_card_has_a_record_and_every_record_a_recipe() -> None:

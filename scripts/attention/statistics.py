@@ -1,4 +1,4 @@
-"""Statistics of attention by head: entropy, distance, and attention to the first token.
+"""Statistics of attention weights: entropy, distance, and attention to the first token.
 
 Shapes: B batch, H heads, T queries, S keys; C coordinates of a token, 1 in a text and 2 in an image.
 """
@@ -17,22 +17,21 @@ def attention_entropy(weights: Tensor) -> Tensor:
 
 
 def attention_distance(weights: Tensor, places: Tensor) -> Tensor:
-    """Compute the mean distance of a query to the keys that it attends to, weighted by attention.
+    """Sum the Euclidean distances of a query to its keys, weighted by attention; T queries have the first places.
 
-    In a text a place is the number of a token, in an image the row and column of a patch; the distance is Euclidean.
-    Weights are divided by their sum, for some of what a query attends to may have no place, as a class token.
+    The place of a token is its number in a text, the row and column of a patch in an image.
 
     Source: Dosovitskiy et al. 2021, §4.5 and appendix D.7, https://arxiv.org/abs/2010.11929; texts: Clark et al. 2019,
         §3.1, https://arxiv.org/abs/1906.04341
-    Shapes: weights (B, H, T, T), places (T, C) -> (B, H, T), nan where a query attends to no place
+    Shapes: weights (B, H, T, S), places (S, C) -> (B, H, T)
     """
-    weights, places = weights.float(), places.float()
-    distances = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
-    return (weights * distances).sum(-1) / weights.sum(-1)
+    places = places.float().to(weights.device)
+    distances = torch.cdist(places[: weights.shape[-2]], places, compute_mode="donot_use_mm_for_euclid_dist")
+    return (weights.float() * distances).sum(-1)
 
 
 def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
-    """Select how much each query attends to the first real key of its row, the attention sink of many models.
+    """Select each query's attention to the first real key of its row, the attention sink of many models.
 
     Source: Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks, §3.1,
         https://arxiv.org/abs/2309.17453
@@ -43,14 +42,6 @@ def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
 
 
 def mean_of_heads(values: Tensor, real: Tensor) -> Tensor:
-    """Average over the real queries of a batch: (B, H, T), (B, T) -> (H,), nan where there is none.
-
-    A query without a value, nan, counts no more than padding does.
-    """
+    """Average over the real queries of a batch that have a value: (B, H, T), (B, T) -> (H,), nan for none."""
     counted = real[:, None] & ~values.isnan()
     return values.masked_fill(~counted, 0).sum((0, 2)) / counted.sum((0, 2))
-
-
-def patch_places(rows: int, columns: int) -> Tensor:
-    """Return the row and column of each patch of an image: (rows * columns, 2)."""
-    return torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
