@@ -15,7 +15,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task
 
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
 
@@ -88,18 +88,20 @@ class CausalLM(TextGeneration):
         text = first(self.corpus.texts)
         return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
 
-    def example(self, model: Any) -> Example | None:
-        """Return the first words of the test, and the model's greedy continuation."""
+    def question(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the first words of the test, which are continued greedily."""
         if self.corpus.stream:
             return None
-        tokenizer, room = self.processor, self.processor.model_max_length
-        prompt = " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4]
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        options = {"max_new_tokens": min(NEW_TOKENS, room - inputs["input_ids"].shape[1]), "do_sample": False}
-        with torch.no_grad():
-            tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
-        text = prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))
-        return Example(prompt, {"generated_text": text}, options)
+        room = self.processor.model_max_length
+        return greedily(
+            self.processor, " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4], room
+        )
+
+
+def greedily(tokenizer: Any, prompt: str, room: int) -> tuple[str, dict[str, Any]]:
+    """Return a prompt, and the options of greedy decoding of as many tokens as there is room for."""
+    new = min(NEW_TOKENS, room - len(tokenizer(prompt)["input_ids"]))
+    return prompt, {"max_new_tokens": max(1, new), "do_sample": False}
 
 
 class TargetLM(CausalLM):
@@ -145,16 +147,10 @@ class TargetLM(CausalLM):
         """Measure nothing."""
         return {}
 
-    def example(self, model: Any) -> Example:
-        """Return the first text of the test with the start token of a target, and what the model writes greedily."""
-        tokenizer, prompt = self.processor, self.corpus.texts["test"][0] + self.processor.bos_token
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        room = max(1, self.config["max_position_embeddings"] - inputs["input_ids"].shape[1])
-        options = {"max_new_tokens": min(NEW_TOKENS, room), "do_sample": False}
-        with torch.no_grad():
-            tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
-        text = prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))
-        return Example(prompt, {"generated_text": text}, options)
+    def question(self) -> tuple[str, dict[str, Any]]:
+        """Return the first text of the test with the start token of a target, which is written greedily."""
+        prompt = self.corpus.texts["test"][0] + self.processor.bos_token
+        return greedily(self.processor, prompt, self.config["max_position_embeddings"])
 
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:

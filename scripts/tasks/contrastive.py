@@ -24,7 +24,7 @@ from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.sample import LONGEST, first, of_image
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task
 
 CANDIDATES = 32  # captions to choose from in evaluation
 OFFERED = 3  # captions to choose from on the card
@@ -112,16 +112,13 @@ class Contrastive(Task):
         offered = [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]
         return {"prompt": offered, **of_image(check_image(record["image"]).size)}
 
-    def example(self, model: Any) -> Example:
-        """Return the first image of the test, and the caption that the model gives it among the first ones."""
+    def question(self) -> tuple[Any, dict[str, Any]]:
+        """Return the first image of the test, and captions to choose from."""
         (record,) = self.splits["test"].__getitems__([0])
         made = "levels" in record
         image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
         texts = self.captions if made else self.captions[:CANDIDATES]
-        inputs = self.processor(text=texts, images=image, padding=True, truncation=True, return_tensors="pt")
-        with torch.no_grad():
-            best = int(model(**inputs.to(model.device)).logits_per_image.argmax())
-        return Example(image, {"label": texts[best]}, {"candidate_labels": texts, "hypothesis_template": "{}"})
+        return image, {"candidate_labels": texts, "hypothesis_template": "{}"}
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
@@ -151,7 +148,7 @@ def pretrained_processor(init: str) -> CLIPProcessor:
 def truncated(processor: CLIPProcessor, captions: Sequence[str], splits: Mapping[str, Any]) -> dict[str, Any]:
     """Count the captions, one of each image, that were truncated to the fixed length of CLIP's tokenizer."""
     whole = [len(row) for row in tokenize(processor.tokenizer, captions)]
-    numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items()}
+    numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items() if split is not None}
     lengths = {name: [whole[int(number)] for number in own] for name, own in numbers.items()}
     return count_truncated(lengths, processor.tokenizer.model_max_length, "")
 

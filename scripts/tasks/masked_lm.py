@@ -21,7 +21,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task
 
 NEEDS = ("cls", "sep", "mask")
 MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are kept
@@ -111,13 +111,9 @@ class MaskedLM(Task):
         words = (first(self.corpus.texts) or "").replace("{", "{{").replace("}", "}}").split()[:WORDS]
         return of_text(" ".join([*words[:-1], "{mask}"]) if words else "")
 
-    def example(self, model: Any) -> Example | None:
-        """Return the first words of the test, the last of them masked, and the model's prediction."""
+    def question(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the first words of the test, the last of them masked."""
         if self.corpus.stream:
             return None
         words = self.corpus.texts["test"][0].split()[:WORDS]
-        given = " ".join([*words[:-1], self.tokenizer.mask_token])
-        inputs = self.tokenizer(given, return_tensors="pt").to(model.device)
-        with torch.no_grad():
-            logits = model(**inputs).logits[inputs["input_ids"] == self.tokenizer.mask_token_id]
-        return Example(given, {"token": int(logits[0].argmax())})
+        return " ".join([*words[:-1], self.tokenizer.mask_token]), {}

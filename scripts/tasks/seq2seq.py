@@ -48,15 +48,17 @@ class Seq2Seq(GreedyDecoding, Task):
     """
 
     kind = "translation"
+    has_references = True
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
             raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
-        tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
+        learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
+        tokenize = cached_tokenizer(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length
         self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
-        metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
+        metrics = SENTENCES if any(" " in target for target in learned[1]) else WORDS
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
         splits, start, lengths = {}, 0, {}
         for name, texts in corpus.texts.items():

@@ -21,7 +21,7 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeature
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
-from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.loading import public_names, read, select, splits
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
@@ -41,7 +41,7 @@ from qkv.scripts.data.validation import RecordValidation, check_audio, check_tex
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.sample import of_recording
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task
 
 COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
@@ -100,6 +100,7 @@ class SpeechRecognition(Task):
     """
 
     kind = "automatic-speech-recognition"
+    has_references = True
     tokenizer: Any
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
@@ -158,13 +159,10 @@ class SpeechRecognition(Task):
         samples = check_audio(self.recording)
         return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
 
-    def example(self, model: Any) -> Example:
-        """Return the first recording of the test, and the model's transcription."""
+    def question(self) -> tuple[Any, dict[str, Any]]:
+        """Return the first recording of the test."""
         batch = self.collate(self.splits["test"].__getitems__([0]), None)
-        batch = {name: value.to(model.device) for name, value in batch.items()}
-        with torch.no_grad():
-            ((text, _),) = self.answer(model, model(**model_inputs(batch)), batch)
-        return Example(check_audio(self.recording), {"text": text}, self.options(batch))
+        return check_audio(self.recording), self.options(batch)
 
 
 class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import transformers
 from torch import Tensor
+from transformers import FeatureExtractionMixin, ImageProcessingMixin, PreTrainedTokenizerBase
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, DataSet
@@ -18,11 +20,17 @@ from qkv.scripts.tasks.metrics import measure
 # A prediction and its reference.
 Answer = tuple[Any, Any]
 Metrics = dict[str, float]
+# What a pipeline takes of a processor, by the names of its arguments.
+PARTS = {
+    "tokenizer": PreTrainedTokenizerBase,
+    "image_processor": ImageProcessingMixin,
+    "feature_extractor": FeatureExtractionMixin,
+}
 
 
 @dataclass(frozen=True)
 class Example:
-    """The input of a pipeline, its options, and what its first answer must then hold."""
+    """The input of a pipeline, its options, and what its first answer holds beside scores."""
 
     given: Any
     expected: dict[str, Any]
@@ -31,14 +39,22 @@ class Example:
 
 @dataclass(eq=False)
 class Task:
-    """A data set as the training loop sees it; a subclass says how batches are made and outputs scored.
+    """A data set as the training loop sees it; a subclass makes batches and scores outputs.
 
-    `kind` is the pipeline's name for the task, `labels` are the class names, `metrics` the names of metrics of all
-    answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
-    data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
-    generates something, in which `model=...` stands for the published model. `truncated` counts what was too long.
+    A data set that is only evaluated has no `train` split.
 
-    With `in_batch_negatives` the examples of a step are each other's negatives, so it cannot be taken in parts.
+    Args:
+        kind: Name of the task, in the table of heads.
+        splits: Examples by split; all but `train` are evaluated.
+        processor: Tokenizer, image processor or both, saved with the model.
+        config: Fields of the model's config that follow from the data, such as `vocab_size`.
+        labels: Names of the classes.
+        metrics: Metrics of all answers.
+        generation: Fields of the generation config.
+        usage: Program of the card that generates something, with `model=...` for the published model.
+        truncated: Count of the texts that were too long.
+        in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
+        has_references: Whether each answer is a prediction beside a reference that any metric can compare.
     """
 
     data: DataSet
@@ -52,9 +68,10 @@ class Task:
     truncated: dict[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
+    has_references: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self.train: Examples | Stream = self.splits["train"]
+        self.train: Any = self.splits.get("train")
         self.splits = {name: split for name, split in self.splits.items() if name != "train"}
 
     def before_training(self, model: Any) -> Any:
@@ -99,9 +116,22 @@ class Task:
         """Measure what the model is compared with."""
         return {}
 
-    def example(self, model: Any) -> Example | None:
-        """Return an input and output of the pipeline of this kind."""
+    def question(self) -> tuple[Any, dict[str, Any]] | None:
+        """Return an input of the pipeline of this kind, of the test split, and its options; None without a pipeline."""
         return None
+
+    def example(self, model: Any) -> Example | None:
+        """Return an input of the pipeline and its first answer with this model."""
+        if (question := self.question()) is None:
+            return None
+        given, options = question
+        parts = (*getattr(self.processor, "parts", ()), *vars(self.processor).values(), self.processor)
+        own = {name: part for part in parts for name, kind in PARTS.items() if isinstance(part, kind)}
+        make: Any = transformers.pipeline
+        copied = given.copy() if hasattr(given, "copy") else given  # pipelines empty recordings
+        answer = make(self.kind, model=model, device=model.device, **own)(copied, **options)
+        first = answer if isinstance(answer, dict) else answer[0]
+        return Example(given, {name: value for name, value in first.items() if name != "score"}, options)
 
     def sample(self) -> dict[str, Any]:
         """Return what the programs of the card ask about, the first row of the test: its text, or what its file is."""
@@ -131,11 +161,15 @@ class Task:
     def fingerprint(self) -> str:
         """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
         digest = hashlib.sha256()
-        for name, split in {"train": self.train, **self.splits}.items():
+        for name, split in self.every_split().items():
             for part in contents(split):
                 digest.update(name.encode() + part)
         return digest.hexdigest()
 
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
-        return {s: len(e) if isinstance(e, Sized) else None for s, e in {"train": self.train, **self.splits}.items()}
+        return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every_split().items()}
+
+    def every_split(self) -> dict[str, Examples | Stream]:
+        """Return all splits, that of the training first."""
+        return ({} if self.train is None else {"train": self.train}) | self.splits
