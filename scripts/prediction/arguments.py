@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from qkv.scripts.prediction.options import listed
+from qkv.scripts.prediction.options import OPTIONS
 
 
 def predict(parser: ArgumentParser) -> None:
@@ -48,9 +48,8 @@ def evaluate(parser: ArgumentParser) -> None:
 
 def add_source(parser: ArgumentParser, command: str) -> None:
     """Add a model, its input and the options of a command that uses both."""
+    listed = "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())
     parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")
-    parser.add_argument(
-        "given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed(command)}"
-    )
+    parser.add_argument("given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed}")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a model")

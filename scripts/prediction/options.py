@@ -69,16 +69,9 @@ OPTIONS = {
 OF_PAIRS = ("attend",)  # the commands whose second input is the second text
 # Other names that people type; those with a dot are the words of `qkv train`.
 ALIASES = {
-    "text.column": "text",
-    "column": "text",
-    "text.pair": "pair",
-    "text.label": "label",
-    "text.target": "target",
-    "candidate_labels": "labels",
-    "bs": "batch_size",
-    "max_tokens": "max_new_tokens",
-    "beams": "num_beams",
-}
+    "text.column": "text", "text.pair": "pair", "text.label": "label", "text.target": "target", "column": "text",
+    "candidate_labels": "labels", "bs": "batch_size", "max_tokens": "max_new_tokens", "beams": "num_beams",
+}  # fmt: skip
 WORD = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 
@@ -90,11 +83,15 @@ def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]
     given: list[str] = []
     options: Options = {}
     for word in words:
-        key = key_of(word, command)
-        if key is None:
+        match = WORD.fullmatch(word)
+        if match is None:  # no `=` behind a first name
             given.append(word)
-        else:
-            options[key] = value_of(key, word.partition("=")[2], OPTIONS[command][key])
+            continue
+        key = match["key"].replace("-", "_")
+        key = ALIASES.get(key, key)
+        if key not in OPTIONS[command]:
+            raise ValueError(f"unknown option {match['key']!r}; {did_you_mean(key, list(OPTIONS[command]), 'options')}")
+        options[key] = value_of(key, match["value"], OPTIONS[command][key])
     if len(given) == 2 and command in OF_PAIRS and "pair" not in options:
         options["pair"] = given.pop()
     if len(given) > 1:
@@ -105,18 +102,6 @@ def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]
     return (given[0] if given else None), options
 
 
-def key_of(word: str, command: str) -> str | None:
-    """Return the option that a word sets; None for an input, which has no `=` behind its first name."""
-    match = WORD.fullmatch(word)
-    if match is None:
-        return None
-    key = match["key"].replace("-", "_")
-    key = ALIASES.get(key, key)
-    if key not in OPTIONS[command]:
-        raise ValueError(f"unknown option {match['key']!r}; {did_you_mean(key, list(OPTIONS[command]), 'options')}")
-    return key
-
-
 def value_of(key: str, value: str, option: Option) -> Any:
     """Return the value of an option; ValueError where it is of another type or out of bounds."""
     checked = convert_plain(key, value, option.kind)
@@ -125,8 +110,3 @@ def value_of(key: str, value: str, option: Option) -> Any:
     if option.most is not None and checked > option.most:
         raise ValueError(f"{key}={value} must be at most {option.most}")
     return checked
-
-
-def listed(command: str) -> str:
-    """Return the options of a command with what they say, for its help."""
-    return "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())

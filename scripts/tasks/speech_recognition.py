@@ -104,26 +104,19 @@ class SpeechRecognition(Task):
     tokenizer: Any
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
-        invalid, self.extractor = RecordValidation(recipe.data.bad_records), extractor_for(recipe.model.init)
-        names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-        tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
-        report: dict[str, Any] = {}
-        if data.where == recipe.data.source:
-            sketches = file_sketches(tables, "audio", sketch_recording)
-            division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
-            tables, report = division.of_tables(tables), division.report
-        else:  # made by a recipe
-            tables = add_splits(tables, recipe)
+        self.extractor = extractor_for(recipe.model.init)
+        tables = data.tables
+        if not tables:
+            data, tables = read_recordings(recipe, data)
         self.recording = tables["test"][0]["audio"]
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
             examples[name] = Recordings(features(table, self.extractor, recipe.data.workers), len(self.references))
             self.references += table["text"]
-        config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
-        processor = Processor((self.extractor, self.tokenizer))
         texts = {name: list(table["text"]) for name, table in tables.items()}
-        data = replace(data, invalid_records=invalid, report=report)
+        config = self.prepare(recipe, texts.get("train", [])) | {"num_mel_bins": self.extractor.num_mel_bins}
+        processor = Processor((self.extractor, self.tokenizer))
         cut = self.count_truncated(texts)
         super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
 
@@ -215,6 +208,20 @@ class CTCSpeechRecognition(SpeechRecognition):
         best = best.where(real.bool(), self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(best.tolist())  # special tokens too, as in pipelines
         return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
+
+
+def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[str, Dataset]]:
+    """Read the valid recordings of data in the splits that the recipe asks for; ValueError for a missing column."""
+    invalid, report = RecordValidation(recipe.data.bad_records), dict[str, Any]()
+    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
+    tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+    if data.where == recipe.data.source:
+        sketches = file_sketches(tables, "audio", sketch_recording)
+        division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
+        tables, report = division.of_tables(tables), division.report
+    else:  # made by a recipe
+        tables = add_splits(tables, recipe)
+    return replace(data, invalid_records=invalid, report=report), tables
 
 
 def extractor_for(init: str | None) -> Any:
