@@ -50,10 +50,9 @@ def run(arguments: Namespace) -> None:
         f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples", metrics
     )
     if other:
-        compared = compare(evaluation, others[0], resamples, seed)
-        facts["against"] = {"model": without_folder(other.name), **compared}
-        print_metrics(f"minus {other.name}", compared["differences"])
-        print(", ".join(f"{name}: {compared[name]}" for name in ("test", "p_value", "right_alone") if name in compared))
+        differences = compare(evaluation, others[0], resamples, seed)
+        facts["against"] = {"model": without_folder(other.name), "differences": differences}
+        print_metrics(f"minus {other.name}", differences)
     with staged(folder) as made:
         names = write_report(made, evaluation, facts | {"versions": versions(), "commit": commit()})
     print(f"{folder}: {', '.join(names)}")

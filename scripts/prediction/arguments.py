@@ -36,13 +36,13 @@ def evaluate(parser: ArgumentParser) -> None:
     """Evaluate a trained model on the test split of its run, or on a table.
 
     Metrics are printed with 95 % intervals, from a bootstrap over rows. A folder gets them as a record, every row with
-    what was predicted for it, the worst and the most uncertain rows, and for classes a confusion matrix and a
-    reliability diagram. `--against` adds the differences to another model, and how likely chance alone gives them.
+    its prediction, the worst and the most uncertain rows, and for classes a confusion matrix and a
+    reliability diagram. `--against` adds the differences to another model on the same rows, with their intervals.
 
     Example: qkv evaluate runs/reviews new-reviews.csv label=opinion --out evaluation
     """
     add_source(parser, "evaluate")
-    parser.add_argument("--against", metavar="OTHER", help="a model to compare with on the same rows, by a paired test")
+    parser.add_argument("--against", metavar="OTHER", help="a model to compare with on the same rows")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="a folder that is new or empty")
 
 

@@ -1,11 +1,10 @@
-"""Intervals of metrics by a bootstrap over rows, and paired tests of two models on the same rows."""
+"""Intervals of metrics, and of differences between two models on the same rows, by a bootstrap over rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 from tqdm import tqdm
 
 from qkv.scripts.prediction.evaluation import Evaluation
@@ -65,8 +64,8 @@ def resampled(evaluation: Evaluation) -> Callable[[NDArray[np.int64]], dict[str,
     return measure
 
 
-def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> dict[str, Any]:
-    """Return the difference of each metric, one minus the other, with its 95 % interval, and a paired test.
+def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return the difference of each metric, one minus the other, with its 95 % interval.
 
     Both are measured on the same resamples of rows. ValueError where the rows are others.
     """
@@ -81,41 +80,6 @@ def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> di
     values, others = one.metrics(), other.metrics()
     drawn = bootstrap([one, other], resamples, seed)
     ranges = intervals_of({name: own[name] - their[name] for name in own.keys() & their} for own, their in drawn)
-    differences = {
+    return {
         name: {"value": values[name] - others[name], "interval": ranges.get(name)} for name in values if name in others
     }
-    return {"differences": differences, **paired_test(one.rows, other.rows, resamples, seed)}
-
-
-def paired_test(
-    rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], resamples: int, seed: int
-) -> dict[str, Any]:
-    """Test whether two models differ: by the rows that one alone has right, or else by the losses of rows."""
-    if all("correct" in row for row in (*rows, *others)):
-        return mcnemar([row["correct"] for row in rows], [row["correct"] for row in others])
-    if all("loss" in row for row in (*rows, *others)):
-        return permutation([row["loss"] for row in rows], [row["loss"] for row in others], resamples, seed)
-    return {}
-
-
-def mcnemar(right: Sequence[bool], others: Sequence[bool]) -> dict[str, Any]:
-    """Return the exact two-sided p value of McNemar's test, and on how many rows one model alone is right.
-
-    Source: McNemar 1947, Note on the sampling error of the difference between correlated proportions or percentages,
-        https://doi.org/10.1007/BF02295996
-    """
-    alone = [sum(a and not b for a, b in zip(*pair, strict=True)) for pair in ((right, others), (others, right))]
-    p_value = float(binomtest(alone[0], sum(alone)).pvalue) if sum(alone) else 1.0
-    return {"test": "McNemar's exact test", "p_value": p_value, "right_alone": alone}
-
-
-def permutation(losses: Sequence[float], others: Sequence[float], resamples: int, seed: int) -> dict[str, Any]:
-    """Return the two-sided p value of a paired permutation test of the mean difference.
-
-    Source: Fisher 1935, The Design of Experiments, §21; Phipson & Smyth 2010, Permutation p-values should never be
-        zero, https://doi.org/10.2202/1544-6115.1585
-    """
-    difference = np.asarray(losses, dtype=np.float64) - np.asarray(others, dtype=np.float64)
-    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (resamples, len(difference)))
-    extreme = np.abs(signs @ difference) >= np.abs(difference.sum()) * (1 - 1e-12)
-    return {"test": "a paired permutation test of losses", "p_value": float((1 + extreme.sum()) / (1 + resamples))}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes.loading import convert_plain
 
@@ -20,51 +21,16 @@ class Option:
 
 
 Options = dict[str, Any]
-READING = {
-    "text": Option(str, "column of the texts"),
-    "encoding": Option(str, "encoding of the file (utf-8)"),
-    "batch_size": Option(int, "rows that are computed together (16)", 1),
-}
-WRITING = {
-    "max_new_tokens": Option(int, "most tokens of a text that is written", 1),
-    "num_beams": Option(int, "beams of the search (1, greedy)", 1),
-}
-MEDIA = {
-    "pair": Option(str, "column of the second texts, or the second text itself"),
-    "image": Option(str, "column of the images"),
-    "audio": Option(str, "column of the recordings"),
-    "labels": Option(str, "for images and texts: what to choose from, as a,b,c or a file of lines"),
-    "threshold": Option(float, "least score of an object or a contact (0.5)", 0, 1),
-}
-SAMPLING = {
-    "temperature": Option(float, "how freely tokens are drawn, 1 as the model says; without it the best ones", 1e-6),
-    "top_k": Option(int, "draw among so many tokens", 1),
-    "top_p": Option(float, "draw among tokens of this share of the probability", 1e-6, 1),
-    "repetition_penalty": Option(float, "what tokens that were written lose, 1 is nothing", 1e-6),
-    "seed": Option(int, "seed of what is drawn (0)", 0),
-}
-TESTING = {
-    "label": Option(str, "column of what is right: classes, numbers, tags"),
-    "target": Option(str, "column of the texts to be written"),
-    "pair": MEDIA["pair"],
-    "image": MEDIA["image"],
-    "audio": MEDIA["audio"],
-    "data": Option(str, "where the data of the run are now"),
-    "resamples": Option(int, "resamples of the bootstrap (1000)", 10),
-    "seed": Option(int, "seed of the bootstrap (0)", 0),
-}
-VIEWING = {
-    "row": Option(int, "row of a table (1)", 1),
-    "layers": Option(str, "numbers of layers, as 0,5,-1 (all)"),
-    "heads": Option(str, "numbers of heads, as 0,3 (all)"),
-    "residue": Option(int, "of a model of pairs: the residue, from 0, whose pairs are shown, too", 0),
-}
-VIEWED = {"pair": MEDIA["pair"], "image": MEDIA["image"], "audio": MEDIA["audio"], "labels": MEDIA["labels"]}
+TYPES = {kind.__name__: kind for kind in (str, int, float)}
+ROWS = table(__file__)
+COMMANDS = ("attend", "predict", "generate", "evaluate")
 OPTIONS = {
-    "attend": {"text": READING["text"], "encoding": READING["encoding"]} | VIEWED | WRITING | SAMPLING | VIEWING,
-    "predict": READING | MEDIA | WRITING,
-    "generate": READING | WRITING | SAMPLING,
-    "evaluate": {"text": READING["text"], "encoding": READING["encoding"]} | TESTING,
+    command: {
+        key: Option(TYPES[row["type"]], row["meaning"], row.get("least"), row.get("most"))
+        for key, row in ROWS.items()
+        if command in row["of"]
+    }
+    for command in COMMANDS
 }
 OF_PAIRS = ("attend",)  # the commands whose second input is the second text
 # Other names that people type; those with a dot are the words of `qkv train`.

@@ -14,8 +14,7 @@ from qkv.scripts.data.tokenization import byte_counts, cached_tokenizer, config_
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
 
@@ -26,7 +25,6 @@ class TextGeneration(Task):
     kind = "text-generation"
 
     def count(self, batch: Batch) -> int:
-        """Return how many tokens are to be predicted."""
         return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
@@ -69,7 +67,6 @@ class CausalLM(TextGeneration):
         return rows
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the bytes of the predicted tokens of a byte-level tokenizer."""
         return {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {}
 
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
@@ -80,16 +77,13 @@ class CausalLM(TextGeneration):
         return {"loss": sums["loss"] / sums["targets"], **metrics}
 
     def baselines(self) -> Baselines:
-        """Measure n-grams of bytes."""
         return {} if self.corpus.stream else byte_ngram(self.corpus)
 
     def sample(self) -> dict[str, Any]:
-        """Return the first words of the test."""
         text = first(self.corpus.texts)
         return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
 
     def question(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the first words of the test, which are continued greedily."""
         if self.corpus.stream:
             return None
         room = self.processor.model_max_length
@@ -122,17 +116,14 @@ class TargetLM(CausalLM):
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded on the right, where a causal model's other tokens do not see it."""
         batch = pad_batch(records, {"labels": IGNORED})
         return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test, and the token at which its target starts."""
         own = of_text(first(self.corpus.texts))
         return {name: text + self.tokenize.tokenizer.bos_token for name, text in own.items()}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of right tokens, and of targets of which all are right."""
         wanted = batch["labels"][:, 1:]
         due = wanted != IGNORED
         right = (outputs.logits[:, :-1].argmax(-1) == wanted) & due
@@ -144,11 +135,9 @@ class TargetLM(CausalLM):
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
 
     def baselines(self) -> Baselines:
-        """Measure nothing."""
         return {}
 
     def question(self) -> tuple[str, dict[str, Any]]:
-        """Return the first text of the test with the start token of a target, which is written greedily."""
         prompt = self.corpus.texts["test"][0] + self.processor.bos_token
         return greedily(self.processor, prompt, self.config["max_position_embeddings"])
 

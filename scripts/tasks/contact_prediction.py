@@ -21,8 +21,7 @@ from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import pair_frequencies
 from qkv.scripts.tasks.metrics import APART, CONTACT, measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 # An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
 TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
@@ -69,7 +68,6 @@ class ContactPrediction(Task):
         return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest chain, with a label for each pair of residues."""
         batch = pad_with_mask(records, self.fills)
         labels = contacts_of(batch.pop("partners"))
         return {**batch, "labels": labels}
@@ -93,7 +91,6 @@ class ContactPrediction(Task):
         return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
 
     def baselines(self) -> Baselines:
-        """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""
         sequences, structures = self.chains.sequences, self.chains.structures
         frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
         for name in self.splits:
@@ -103,11 +100,9 @@ class ContactPrediction(Task):
         return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first chain of the test."""
         return of_text(first(self.chains.sequences))
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Draw the contact maps of some chains of the test."""
         split = self.splits["test"]
         records = split.__getitems__(range(min(DRAWN, len(split))))
         batch = send_to_device(self.collate(records, None), model.device)

@@ -181,9 +181,13 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
 }
 STRING, NUMBER = Value("string"), Value("float64")
 BOXES = {"boxes": List(List(NUMBER)), "labels": List(NUMBER)}
-# Types of a prediction and a reference: texts or classes, texts with several references, numbers, tags, maps, boxes.
-TYPES = [(STRING, STRING), (STRING, List(STRING)), (NUMBER, NUMBER), (List(STRING), List(STRING)),
-         (List(List(NUMBER)), List(List(NUMBER))), (BOXES | {"scores": List(NUMBER)}, BOXES)]  # fmt: skip
+# Types of a prediction and a reference, by metric; others compare texts, classes or numbers.
+TYPES: dict[str, list[tuple[Any, Any]]] = {
+    **dict.fromkeys(("bleu", "chrf"), [(STRING, STRING), (STRING, List(STRING))]),
+    "seqeval": [(List(STRING), List(STRING))],
+    "contacts": [(List(List(NUMBER)), List(List(NUMBER)))],
+    "average_precision": [(BOXES | {"scores": List(NUMBER)}, BOXES)],
+}
 
 
 class LocalMetric(evaluate.Metric):
@@ -193,8 +197,8 @@ class LocalMetric(evaluate.Metric):
         if self.config_name not in METRICS:
             known = did_you_mean(self.config_name, [*METRICS], "metrics")
             raise ValueError(f"there is no metric {self.config_name!r}; {known}")
-        function = METRICS[self.config_name]
-        features = [Features({"predictions": one, "references": other}) for one, other in TYPES]
+        function, kinds = METRICS[self.config_name], TYPES.get(self.config_name, [(STRING, STRING), (NUMBER, NUMBER)])
+        features = [Features({"predictions": one, "references": other}) for one, other in kinds]
         about = str(getattr(function, "func", function).__doc__)
         return evaluate.MetricInfo(description=about, citation="", features=features)
 

@@ -70,16 +70,13 @@ class PromptedGeneration(TextGeneration):
         return {"loss": loss, f"bits_per_{self.prompted.unit}": loss / log(2), **self.prompted.score(prompts, results)}
 
     def baselines(self) -> Baselines:
-        """Measure simpler methods."""
         return self.prompted.baselines(self.corpus)
 
     def question(self) -> tuple[str, dict[str, Any]]:
-        """Return a prompt, after which the first tokens are generated greedily."""
         greedy = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "return_full_text": False}
         return self.corpus.texts["test"][0], greedy | {"suppress_tokens": self.generation["suppress_tokens"]}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Leave pictures or sound that the model generates."""
         return self.prompted.products(generator(model, self.tokenizer, self.generation), folder)
 
 

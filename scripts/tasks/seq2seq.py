@@ -10,8 +10,7 @@ from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, cached_tokenizer, co
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import copy_source
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -73,13 +72,10 @@ class Seq2Seq(GreedyDecoding, Task):
         super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, truncated=cut)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest text and its longest target."""
         return pad_with_mask(records, self.fills)
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test."""
         return of_text(first(self.corpus.texts))
 
     def baselines(self) -> Baselines:
-        """Measure the text itself as if it were its target."""
         return copy_source(self.corpus, self.metrics)

@@ -39,9 +39,8 @@ from qkv.scripts.data.tokenization import (
 from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.sample import of_recording
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, of_recording
 
 COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
@@ -137,7 +136,6 @@ class SpeechRecognition(Task):
         return {}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of recordings, padded to the longest, and their transcriptions."""
         rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
         lengths = torch.tensor([len(row) for row in rows])
         return {
@@ -148,12 +146,10 @@ class SpeechRecognition(Task):
         }
 
     def sample(self) -> dict[str, Any]:
-        """Describe the first recording of the test."""
         samples = check_audio(self.recording)
         return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
 
     def question(self) -> tuple[Any, dict[str, Any]]:
-        """Return the first recording of the test."""
         batch = self.collate(self.splits["test"].__getitems__([0]), None)
         return check_audio(self.recording), self.options(batch)
 

@@ -16,8 +16,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cache
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import linear_models, linear_regression
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 
 class TextTask(Task):
@@ -43,7 +42,6 @@ class TextTask(Task):
         """Return what is learned of each text of a split."""
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test, or the first pair."""
         pair = of_text(first(self.corpus.pairs)).get("prompt")
         return of_text(first(self.corpus.texts)) | ({"pair": pair} if pair else {})
 
@@ -65,17 +63,14 @@ class TextTask(Task):
         return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest text."""
         batch = pad_with_mask(records, self.fills)
         width = batch["input_ids"].shape[1]
         return {name: column[:, :width] if column.dim() > 1 else column for name, column in batch.items()}
 
     def count(self, batch: Batch) -> int:
-        """Return how many texts there are."""
         return len(batch["labels"])
 
     def question(self) -> tuple[Any, dict[str, Any]]:
-        """Return the first text or pair of the test."""
         text, pair = self.corpus.texts["test"][0], self.corpus.pairs.get("test", [None])[0]
         return (text if pair is None else [{"text": text, "text_pair": pair}]), {"truncation": True}
 
@@ -97,7 +92,6 @@ class TextClassification(TextTask):
         return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
 
     def baselines(self) -> Baselines:
-        """Measure linear models of words and characters."""
         return linear_models(self.corpus)
 
 
@@ -146,7 +140,6 @@ class TextRegression(TextTask):
         self.mean, self.deviation = 0.0, 1.0
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch with standardised numbers."""
         batch = super().collate(records, places)
         return {**batch, "labels": ((batch["labels"] - self.mean) / self.deviation).float()}
 
@@ -156,7 +149,6 @@ class TextRegression(TextTask):
         return [(predicted, own) for predicted, own in both.tolist()]
 
     def baselines(self) -> Baselines:
-        """Measure the mean of the training, and a linear model of words."""
         return linear_regression(self.corpus, self.metrics)
 
 

@@ -15,8 +15,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, token
 from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import MISSED, measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 
 class TokenClassification(Task):
@@ -66,7 +65,6 @@ class TokenClassification(Task):
         return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest row."""
         batch = pad_with_mask(records, self.fills)
         # A row may end in tokens without a tag, and labels are as long as tokens.
         width = batch["input_ids"].shape[1] - batch["labels"].shape[1]
@@ -86,7 +84,6 @@ class TokenClassification(Task):
         return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
 
     def baselines(self) -> Baselines:
-        """Measure the most frequent tag of each word, and of all words where one is new."""
         tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for words, own in zip(self.tagged.words["train"], self.tagged.tags["train"], strict=True):
             for word, tag in zip(words, own, strict=True):
@@ -102,11 +99,9 @@ class TokenClassification(Task):
         return {"the most frequent tag of each word": scores}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first row of the test as a text."""
         return of_text(" ".join(first(self.tagged.words) or []))
 
     def question(self) -> tuple[str, dict[str, Any]]:
-        """Return the first row of the test as a text."""
         return " ".join(self.tagged.words["test"][0]), {"ignore_labels": []}
 
 
