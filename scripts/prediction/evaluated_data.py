@@ -21,7 +21,7 @@ from qkv.scripts.data.inference.columns import NAMES
 from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.structures.secondary import SecondaryStructures, check_folded
 from qkv.scripts.data.tagged_words import TaggedWords, as_list, check_tagged
-from qkv.scripts.data.text_columns import check_class, check_number, translations
+from qkv.scripts.data.text_columns import check_class, check_number
 from qkv.scripts.data.truncation import truncated_sentence
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_image, check_text
 from qkv.scripts.prediction.inputs import Table, column_of, read_input
@@ -68,15 +68,15 @@ def own_test(source: Source, options: Options) -> Task:
 
 def recipe_of(source: Source, options: Options) -> Recipe:
     """Return the recipe of a run, with the tokenizer of its model; of other models one for evaluation alone."""
-    fields: dict[str, Any] = {"init": str(source.folder), "out": None, "workers": 0, "streaming": False}
+    fields: dict[str, Any] = {"init": str(source.folder), "out": None, "workers": 0}
     if source.record:
-        text = source.record["recipe"]["text"] | {"tokenizer": "bpe"}  # `init` brings the trained one
+        text = source.record["recipe"]["text"] | {"tokenizer": "characters"}  # `init` brings the trained one
         fields = source.record["recipe"] | fields | {"text": text}
     else:
         most = source.most_tokens if source.medium == "text" else None
         length = most if most and source.task == CONTACTS else min(most or LONGEST, LONGEST)
         fields |= {"name": "", "title": "", "data": source.name, "architecture": source.architecture}
-        fields |= {"text": {"length": length}}
+        fields |= {"text": {"length": length, "tokenizer": "characters"}}
     return build(fields | ({"data": options["data"]} if "data" in options else {}))
 
 
@@ -97,7 +97,7 @@ def table_test(given: str, source: Source, options: Options) -> Task:
         say(said)
     rows = [own for own in made if not isinstance(own, InvalidRecord)]
     fields = {"name": data_name(given), "title": data_name(given), "source": "", "invalid_records": invalid}
-    recipe, data = recipe_of(source, options), data_of(rows, source, fields)
+    recipe, data = changed(recipe_of(source, options), streaming=False), data_of(rows, source, fields)
     task = registry.with_metrics(registry.learning_of(recipe, None).task(recipe, data), recipe)
     if told := truncated_sentence(task.truncated):
         say(told)
@@ -138,7 +138,12 @@ def row_reader(table: Table, source: Source, options: Options) -> Callable[[Reco
 
 def part(row: Record, column: str, language: str) -> Any:
     """Return the value of a column, or of one language of it."""
-    return translations(row.get(column)).get(language) if language else row.get(column)
+    value = row.get(column)
+    if language:
+        with suppress(ValueError, TypeError):  # tables of text hold texts by language as JSON
+            value = json.loads(value)
+        value = value.get(language) if isinstance(value, dict) else None
+    return value
 
 
 def role_column(table: Table, role: str, usual: Sequence[str], source: Source, options: Options) -> str:

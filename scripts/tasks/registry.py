@@ -63,7 +63,7 @@ CONTENTS = {
 
 @dataclass(frozen=True)
 class Learning:
-    """How a head of the table of heads learns: from which data, as which task, and what reads `data=`.
+    """The training of a head of the table of heads: its data, its task, and the reader of `data=`.
 
     `streams` says that it learns from a stream, too.
     """

@@ -14,7 +14,6 @@ from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, stack
 from qkv.scripts.data.fingerprint import contents
-from qkv.scripts.data.stream import Stream
 from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
@@ -74,6 +73,7 @@ class Task:
     def __post_init__(self) -> None:
         self.train: Any = self.splits.get("train")
         self.splits = {name: split for name, split in self.splits.items() if name != "train"}
+        self.every = ({} if self.train is None else {"train": self.train}) | self.splits
 
     def before_training(self, model: Any) -> Any:
         """Fit the task and a model to each other, and return the model."""
@@ -83,18 +83,15 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; names in it that begin with an underscore are not given to the model.
+        """Make a batch of records; columns that begin with an underscore are not given to the model.
 
-        In training random changes are drawn from `(seed, place)` alone, of the `places` in the endless order that all
-        processes share: batches depend on neither their number nor interruptions. In evaluation there are none.
+        In training random changes follow from `(seed, place)` alone, with the `places` in the endless order that all
+        processes share. In evaluation there are none.
         """
         return stack(records)
 
     def count(self, batch: Batch) -> int | Tensor:
-        """Return how many targets a batch has, or how many of each kind where a model divides by several.
-
-        The last of these are what losses are means over.
-        """
+        """Return the targets of a batch, or the number of each kind; losses are means over the last of these."""
         return int((batch["labels"] != IGNORED).sum())
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
@@ -123,16 +120,7 @@ class Task:
 
     def example(self, model: Any) -> Example | None:
         """Return an input of the pipeline and its first answer with this model."""
-        if (question := self.question()) is None:
-            return None
-        given, options = question
-        parts = (*getattr(self.processor, "parts", ()), *vars(self.processor).values(), self.processor)
-        own = {name: part for part in parts for name, kind in PARTS.items() if isinstance(part, kind)}
-        make: Any = transformers.pipeline
-        copied = given.copy() if hasattr(given, "copy") else given  # pipelines empty recordings
-        answer = make(self.kind, model=model, device=model.device, **own)(copied, **options)
-        first = answer if isinstance(answer, dict) else answer[0]
-        return Example(given, {name: value for name, value in first.items() if name != "score"}, options)
+        return answered(self, model, *question) if (question := self.question()) else None
 
     def sample(self) -> dict[str, Any]:
         """Return what the programs of the card ask about, the first row of the test: its text, or what its file is."""
@@ -149,9 +137,9 @@ class Task:
 
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
-        if not isinstance(self.train, Sized):
-            raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
-        return self.train
+        if isinstance(self.train, Sized):
+            return self.train
+        raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
 
     def lengths(self) -> list[int]:
         """Return the length of each training example, their attribute `lengths`; ValueError where they all have one."""
@@ -161,19 +149,26 @@ class Task:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
+        parts = (name.encode() + part for name, split in self.every.items() for part in contents(split))
         digest = hashlib.sha256()
-        for name, split in self.every_split().items():
-            for part in contents(split):
-                digest.update(name.encode() + part)
+        for part in parts:
+            digest.update(part)
         return digest.hexdigest()
 
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
-        return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every_split().items()}
+        return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every.items()}
 
-    def every_split(self) -> dict[str, Examples | Stream]:
-        """Return all splits, that of the training first."""
-        return ({} if self.train is None else {"train": self.train}) | self.splits
+
+def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:
+    """Return an input and the first answer of the pipeline of a task with a model."""
+    parts = (*getattr(task.processor, "parts", ()), *vars(task.processor).values(), task.processor)
+    own = {name: part for part in parts for name, kind in PARTS.items() if isinstance(part, kind)}
+    make: Any = transformers.pipeline
+    copied = given.copy() if hasattr(given, "copy") else given  # pipelines empty recordings
+    answer = make(task.kind, model=model, device=model.device, **own)(copied, **options)
+    first = answer if isinstance(answer, dict) else answer[0]
+    return Example(given, {name: value for name, value in first.items() if name != "score"}, options)
 
 
 def first(splits: Mapping[str, Sequence[Any]]) -> Any | None:

@@ -75,12 +75,12 @@ class TokenClassification(Task):
         predicted, rows = outputs.logits.argmax(-1), []
         for place, (own, labels) in enumerate(zip(predicted, batch["labels"], strict=True)):
             due = labels != IGNORED
-            found, tags = [self.labels[tag] for tag in own[due]], labels[due]
+            answered, tags = [self.labels[tag] for tag in own[due]], labels[due]
             if "_read" in batch:
                 tags, read = (batch[name][place][batch[name][place] != IGNORED] for name in ("_tags", "_read"))
-                left = iter(found)
-                found = [next(left) if word else MISSED for word in read]
-            rows.append((found, [self.labels[tag] for tag in tags]))
+                left = iter(answered)
+                answered = [next(left) if word else MISSED for word in read]
+            rows.append((answered, [self.labels[tag] for tag in tags]))
         return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
 
     def baselines(self) -> Baselines:
