@@ -13,8 +13,9 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 from qkv.scripts.common.environment import commit, public_command, versions, without_folder
 from qkv.scripts.common.files import check_empty, staged, write_atomically
-from qkv.scripts.common.phases import phase
+from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.data.truncation import truncated_sentence
 from qkv.scripts.prediction.comparison import compare, intervals
 from qkv.scripts.prediction.evaluated_data import own_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
@@ -64,6 +65,8 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
         _ = source.model
     options = arguments.options
     task = own_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
+    if told := truncated_sentence(task.truncated):
+        say(told)
     return evaluate_rows(source, task)
 
 

@@ -22,7 +22,6 @@ from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.structures.secondary import SecondaryStructures, check_folded
 from qkv.scripts.data.tagged_words import TaggedWords, as_list, check_tagged
 from qkv.scripts.data.text_columns import check_class, check_number
-from qkv.scripts.data.truncation import truncated_sentence
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_image, check_text
 from qkv.scripts.prediction.inputs import Table, column_of, read_input
 from qkv.scripts.prediction.options import Options
@@ -98,10 +97,7 @@ def table_test(given: str, source: Source, options: Options) -> Task:
     rows = [own for own in made if not isinstance(own, InvalidRecord)]
     fields = {"name": data_name(given), "title": data_name(given), "source": "", "invalid_records": invalid}
     recipe, data = changed(recipe_of(source, options), streaming=False), data_of(rows, source, fields)
-    task = registry.with_metrics(registry.learning_of(recipe, None).task(recipe, data), recipe)
-    if told := truncated_sentence(task.truncated):
-        say(told)
-    return task
+    return registry.with_metrics(registry.learning_of(recipe, None).task(recipe, data), recipe)
 
 
 def row_reader(table: Table, source: Source, options: Options) -> Callable[[Record], Record]:

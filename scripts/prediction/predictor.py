@@ -41,7 +41,7 @@ def attempt_row(read: Callable[[int], Any], number: int) -> Any:
 
 
 def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
-    """Return the function that reads the input of a row by its number; ValueError where a column is missing."""
+    """Return the reader of a row's input by its number; ValueError where a column is missing."""
     column, pair = column_of(table, source.medium, source, options), pair_column(table, source, options)
 
     def read(number: int) -> Any:
