@@ -17,7 +17,7 @@ from qkv.scripts.common.heads import HEADS, Head
 from qkv.scripts.common.words import either
 
 CONTACTS = "contact-prediction"
-TASKS = list(dict.fromkeys(head.task for head in HEADS if head.task))
+TASKS = {head.task: head for head in HEADS if head.task}
 ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
 UNLIMITED = 10**9  # the limit of a tokenizer that knows none is larger
 
@@ -140,7 +140,7 @@ def head_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[Head, 
         if own:
             return head, own[0]
     said = ", ".join(classes) or "a model without a class in its config"
-    raise ValueError(f"{name} is {said}, which has no task here; the tasks are {either(TASKS)}")
+    raise ValueError(f"{name} is {said}, which has no task here; the tasks are {either(list(TASKS))}")
 
 
 def loaded_by(auto_class: str, config: Any) -> set[str]:
