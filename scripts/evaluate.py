@@ -1,62 +1,73 @@
 """Evaluate a model on the test split of its run or on a table: metrics with intervals, tables of rows, pictures."""
 
+import json
 from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from sklearn.calibration import CalibrationDisplay
+from sklearn.metrics import ConfusionMatrixDisplay
+
 from qkv.scripts.common.environment import commit, public_command, versions, without_folder
-from qkv.scripts.common.files import check_empty, staged
-from qkv.scripts.common.phases import phase
+from qkv.scripts.common.files import check_empty, staged, write_atomically
+from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
-from qkv.scripts.prediction.bootstrap import intervals
-from qkv.scripts.prediction.comparison import compare, conclusion
+from qkv.scripts.data.truncation import truncated_sentence
+from qkv.scripts.prediction.comparison import compare, intervals
 from qkv.scripts.prediction.evaluated_data import own_test, table_test
-from qkv.scripts.prediction.evaluation import Evaluation, calibration_error, evaluate_rows
-from qkv.scripts.prediction.report import is_classification, write_report
+from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
+from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
-from qkv.scripts.tasks.task import Task
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
+LISTED = 50  # rows in the tables of the worst and the most uncertain ones
+MOST_CLASSES = 40  # of a confusion matrix that can still be read
 
 
 def run(arguments: Namespace) -> None:
     """Evaluate, write the folder, and print the metrics with their intervals."""
-    trusted = {"trust_remote_code": arguments.trust_remote_code}
+    trusted, options = {"trust_remote_code": arguments.trust_remote_code}, arguments.options
     source = open_source(arguments.source, arguments.revision, **trusted)
     other = open_source(arguments.against, **trusted) if arguments.against else None
     if other and other.task != source.task:
         raise ValueError(f"{source.name} is for {source.task} and {other.name} for {other.task}; compare two of a task")
     folder = arguments.out or default_folder(source, arguments.input)
     check_empty(folder)
-    options, tasks = arguments.options, [test_of(each, arguments) for each in (source, other) if each]
-    evaluation, task = evaluate_rows(source, tasks[0]), tasks[0]
+    evaluation, *others = [evaluated(each, arguments) for each in (source, other) if each]
+    task, seed = evaluation.task, options.get("seed", 0)
     resamples = options.get("resamples", SLOW_RESAMPLES if "average_precision" in task.metrics else RESAMPLES)
-    facts = measured(evaluation, resamples, options.get("seed", 0))
-    if other:
-        compared = compare(evaluation, evaluate_rows(other, tasks[1]), resamples, facts["seed"])
-        facts["against"] = {"model": without_folder(other.name), **compared}
-    known = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
+    ranges = intervals(evaluation, resamples, seed)
+    metrics = {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+    if evaluation.is_classification:
+        metrics["calibration_error"] = {"value": calibration_error(evaluation), "interval": None}
+    facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
-                      "sha256": task.fingerprint(), "skipped": len(task.data.invalid_records.skipped)}}  # fmt: skip
-    with staged(folder) as made:
-        names = write_report(made, evaluation, known | facts | {"versions": versions(), "commit": commit()})
-    title = f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples"
-    print_table(title, {name: shown(name, own) for name, own in facts["metrics"].items()})
+                      "sha256": task.fingerprint(), "skipped": len(task.data.invalid_records.skipped)},
+             "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed}  # fmt: skip
+    print_metrics(
+        f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples", metrics
+    )
     if other:
-        differences = facts["against"]["differences"]
-        print_table(f"minus {other.name}", {name: shown(name, own) for name, own in differences.items()})
-        print(conclusion(facts["against"]))
+        differences = compare(evaluation, others[0], resamples, seed)
+        facts["against"] = {"model": without_folder(other.name), "differences": differences}
+        print_metrics(f"minus {other.name}", differences)
+    with staged(folder) as made:
+        names = write_report(made, evaluation, facts | {"versions": versions(), "commit": commit()})
     print(f"{folder}: {', '.join(names)}")
 
 
-def test_of(source: Source, arguments: Namespace) -> Task:
-    """Return the rows that a model is evaluated on, with the model loaded."""
-    options = arguments.options
-    task = own_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
+def evaluated(source: Source, arguments: Namespace) -> Evaluation:
+    """Evaluate a model on its test split or a table."""
     with phase(f"loading {source.name}"):
         _ = source.model
-    return task
+    options = arguments.options
+    task = own_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
+    if told := truncated_sentence(task.truncated):
+        say(told)
+    return evaluate_rows(source, task)
 
 
 def default_folder(source: Source, given: str | None) -> Path:
@@ -66,23 +77,55 @@ def default_folder(source: Source, given: str | None) -> Path:
     return here / f"evaluation-{what}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def measured(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, Any]:
-    """Return the metrics with their intervals, and how these were made."""
-    ranges = intervals(evaluation, resamples, seed)
-    metrics: dict[str, dict[str, Any]] = {
-        name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()
-    }
-    if is_classification(evaluation):
-        rows = evaluation.rows
-        error = calibration_error([row["score"] for row in rows], [row["correct"] for row in rows])
-        metrics["calibration_error"] = {"value": error, "interval": None}
-    return {"metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed}
+def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
+    """Print metrics with their intervals."""
+    shown = {}
+    for name, own in metrics.items():
+        value, *bounds = (format_metric(name, each) for each in (own["value"], *(own["interval"] or ())))
+        shown[name] = f"{value}  ({' to '.join(bound.removesuffix(' %') for bound in bounds)})" if bounds else value
+    print_table(title, shown)
 
 
-def shown(name: str, own: dict[str, Any]) -> str:
-    """Return a metric with its interval."""
-    value = format_metric(name, own["value"])
-    if own["interval"] is None:
-        return value
-    low, high = (format_metric(name, bound) for bound in own["interval"])
-    return f"{value}  ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+def calibration_error(evaluation: Evaluation, bins: int = 10) -> float:
+    """Return the expected calibration error: how far certainty is from the share of right rows, over bins of certainty.
+
+    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, §2, https://arxiv.org/abs/1706.04599
+    """
+    scores, right = (np.array([float(row[name]) for row in evaluation.rows]) for name in ("score", "correct"))
+    places = np.minimum((scores * bins).astype(int), bins - 1)
+    return float(np.abs(np.bincount(places, right - scores)).sum() / len(scores))
+
+
+def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
+    """Write the record, tables of rows and, for classes, pictures of an evaluation; return the names of the files."""
+    write_atomically(folder / "metrics.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    rows = evaluation.rows
+    tables = {"rows.csv": rows}
+    if all("loss" in row for row in rows):
+        tables["worst.csv"] = sorted(rows, key=lambda row: -row["loss"])[:LISTED]
+    if all("score" in row for row in rows):
+        tables["uncertain.csv"] = sorted(rows, key=lambda row: row["score"])[:LISTED]
+    for name, own in tables.items():
+        write_table(folder / name, list(dict.fromkeys(name for row in rows for name in row)), own)
+    pictures = draw(evaluation) if evaluation.is_classification else {}
+    for name, figure in pictures.items():
+        figure.savefig(folder / name, dpi=150)
+    return ["metrics.json", *tables, *pictures]
+
+
+def draw(evaluation: Evaluation) -> dict[str, Figure]:
+    """Draw how often each class was taken for each, and the share of right rows by certainty."""
+    rows, labels = evaluation.rows, list(evaluation.task.labels)
+    figures = {"reliability.png": Figure(figsize=(4.5, 4.5), layout="constrained")}
+    right, scores = [row["correct"] for row in rows], [row["score"] for row in rows]
+    axes = figures["reliability.png"].subplots()
+    CalibrationDisplay.from_predictions(right, scores, n_bins=10, ax=axes, pos_label=True)
+    axes.set(xlabel="certainty of the prediction", ylabel="share of right rows")
+    if len(labels) <= MOST_CLASSES:
+        side = 2.5 + 0.45 * len(labels)
+        figures["confusion.png"] = Figure(figsize=(side + 1, side), layout="constrained")
+        ConfusionMatrixDisplay.from_predictions(
+            [row["reference"] for row in rows], [row["prediction"] for row in rows], labels=labels, cmap="Blues",
+            ax=figures["confusion.png"].subplots(), colorbar=False, xticks_rotation="vertical",
+        )  # fmt: skip
+    return figures

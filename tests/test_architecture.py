@@ -203,7 +203,8 @@ def imported_scripts(module: str) -> set[str]:
             inner = (node.module or "").removeprefix("qkv.scripts").lstrip(".")
             names |= {inner, *(f"{inner}.{alias.name}".lstrip(".") for alias in node.names)}
         elif isinstance(node, ast.Import):
-            names |= {alias.name.removeprefix("qkv.scripts.") for alias in node.names}
+            own = [alias.name for alias in node.names if alias.name.startswith("qkv.scripts.")]
+            names |= {name.removeprefix("qkv.scripts.") for name in own}
     return names & SCRIPTS.keys()
 
 

@@ -51,9 +51,10 @@ class DataSet:
 
 @dataclass(frozen=True)
 class SpeechData(DataSet):
-    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub."""
+    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub, or in tables by split."""
 
     where: str
+    tables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from qkv.scripts.prediction.options import listed
+from qkv.scripts.prediction.options import OPTIONS
 
 
 def predict(parser: ArgumentParser) -> None:
@@ -36,21 +36,20 @@ def evaluate(parser: ArgumentParser) -> None:
     """Evaluate a trained model on the test split of its run, or on a table.
 
     Metrics are printed with 95 % intervals, from a bootstrap over rows. A folder gets them as a record, every row with
-    what was predicted for it, the worst and the most uncertain rows, and for classes a confusion matrix and a
-    reliability diagram. `--against` adds the differences to another model, and how likely chance alone gives them.
+    its prediction, the worst and the most uncertain rows, and for classes a confusion matrix and a
+    reliability diagram. `--against` adds the differences to another model on the same rows, with their intervals.
 
     Example: qkv evaluate runs/reviews new-reviews.csv label=opinion --out evaluation
     """
     add_source(parser, "evaluate")
-    parser.add_argument("--against", metavar="OTHER", help="a model to compare with on the same rows, by a paired test")
+    parser.add_argument("--against", metavar="OTHER", help="a model to compare with on the same rows")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="a folder that is new or empty")
 
 
 def add_source(parser: ArgumentParser, command: str) -> None:
     """Add a model, its input and the options of a command that uses both."""
+    listed = "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())
     parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")
-    parser.add_argument(
-        "given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed(command)}"
-    )
+    parser.add_argument("given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed}")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a model")

@@ -1,11 +1,10 @@
-"""Predict contacts: the pairs of residues of a chain that are most probable, and the map of all pairs."""
+"""Predict contacts, for which transformers has no pipeline: the most probable pairs of residues of a chain."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.structures.secondary import check_chain
@@ -28,11 +27,12 @@ def read_chain(value: Any, source: Source) -> str:
     if len(ids) > (limit := source.most_tokens or len(ids)):
         raise InvalidRecord(f"{len(chain)} residues, of which the model reads {limit - ends}; give it a part of them")
     if set(ids[ends // 2 : len(ids) - ends // 2]) == {tokenizer.unk_token_id}:
-        known = sorted(word for word in tokenizer.get_vocab() if len(word) == 1)
-        raise InvalidRecord(f"{chain[:20]!r} has no residue that the model knows; these are {', '.join(known)}")
+        residues = sorted(word for word in tokenizer.get_vocab() if len(word) == 1)
+        raise InvalidRecord(f"{chain[:20]!r} has no residue that the model knows; these are {', '.join(residues)}")
     return chain
 
 
+@torch.no_grad()
 def predict_contacts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
     """Predict which residues of chains touch: of the L most probable pairs of L residues those above a threshold.
 
@@ -41,23 +41,16 @@ def predict_contacts(source: Source, inputs: Sequence[str], options: Options) ->
     threshold = options.get("threshold", CONTACT)
     size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
     for start in range(0, len(inputs), size):
-        chains = inputs[start : start + size]
-        for chain, scores in zip(chains, contact_maps(source, chains), strict=True):
+        chains = list(inputs[start : start + size])
+        tokens = source.tokenizer(chains, return_tensors="pt", padding=len(chains) > 1)
+        tokens.pop("token_type_ids", None)
+        maps = source.model(**tokens.to(source.model.device)).logits.float().sigmoid().cpu().numpy()
+        for chain, scores in zip(chains, maps, strict=True):
+            scores = scores[: len(chain), : len(chain)]
             pairs = np.stack(ranked_pairs(scores), 1)[: len(chain)].tolist()
             rows = [
-                {"i": i, "j": j, "residues": chain[i] + chain[j], "score": round(float(scores[i, j]), 4)}
+                {"i": i, "j": j, "residues": chain[i] + chain[j], "score": float(scores[i, j])}
                 for i, j in pairs
                 if scores[i, j] >= threshold
             ]
             yield {"prediction": rows, "score": float(scores[tuple(pairs[0])])}
-
-
-@torch.no_grad()
-def contact_maps(source: Source, chains: Sequence[str]) -> Iterator[NDArray[np.float32]]:
-    """Yield the probabilities of all pairs of residues of each chain (L, L)."""
-    tokens = source.tokenizer(list(chains), return_tensors="pt", padding=len(chains) > 1)
-    tokens.pop("token_type_ids", None)
-    logits = source.model(**tokens.to(source.model.device)).logits
-    lengths = tokens["attention_mask"].sum(-1) - ends_of(source.architecture)
-    for scores, length in zip(logits.float().sigmoid().cpu(), lengths.tolist(), strict=True):
-        yield scores[:length, :length].numpy()

@@ -1,30 +1,47 @@
-"""The rows that a model is evaluated on: the test split of its run, or a table, as the task of its training."""
+"""The rows that a model is evaluated on, as the task of its training: the test split of its run, or a table."""
 
 import json
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import ClassLabel, Features
+from datasets import ClassLabel, Dataset, Features, Image
+from transformers import AutoImageProcessor
 
-from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.environment import data_name, local_files
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.corpus import Corpus, DataSet, SpeechData
+from qkv.scripts.data.examples import Record
+from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, check_objects
+from qkv.scripts.data.inference.columns import NAMES
+from qkv.scripts.data.pieces import InvalidRecord, attempt
+from qkv.scripts.data.structures.secondary import SecondaryStructures, check_folded
+from qkv.scripts.data.tagged_words import TaggedWords, as_list, check_tagged
+from qkv.scripts.data.text_columns import check_class, check_number
+from qkv.scripts.data.validation import RecordValidation, check_audio, check_image, check_text
 from qkv.scripts.prediction.inputs import Table, column_of, read_input
 from qkv.scripts.prediction.options import Options
+from qkv.scripts.prediction.predictor import located
 from qkv.scripts.prediction.source import CONTACTS, Source
 from qkv.scripts.recipes.loading import build, changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 
-ROLES = {"text": "column", "label": "label", "pair": "pair", "target": "target"}
+LONGEST = 512  # tokens of a row, for models that no run of ours has made
+CLASSES = {"label": NAMES["class"]}
+# The usual names of columns beside the inputs', by task and role.
+USUAL: dict[str, dict[str, list[str]]] = {
+    "text-classification": CLASSES, "image-classification": CLASSES, "token-classification": {"label": NAMES["tags"]},
+    CONTACTS: {"label": ["structure"]}, "translation": {"target": NAMES["target"]}, "object-detection": {"objects": []},
+    **dict.fromkeys(("zero-shot-image-classification", "automatic-speech-recognition"), {"text": NAMES["text"]}),
+}  # fmt: skip
+CHECKS = {**dict.fromkeys(("text", "pair", "target"), check_text), "image": check_image, "audio": check_audio}
+BOTH_AT_ONCE = {"token-classification": check_tagged, CONTACTS: check_folded}  # checks of texts with their labels
 
 
 def own_test(source: Source, options: Options) -> Task:
@@ -32,166 +49,168 @@ def own_test(source: Source, options: Options) -> Task:
     mend = f"give a table: qkv evaluate {source.name} test.csv"
     if not source.record:
         raise ValueError(f"{source.name} is no run, and has no test split of its own; {mend}")
-    recipe = recorded(source, options)
-    where = recipe.data.source
-    if where not in registry.NAMES and "/" not in where and not local_files(where):
-        raise ValueError(
-            f"the data of {source.name} are {where!r}, which is not here; say where, as in data=path/{where}"
-        )
-    task = loaded(recipe, source)
-    if "test" not in task.splits:
-        raise ValueError(f"{source.name} has no test split; {mend}")
-    return task
-
-
-def loaded(recipe: Recipe, source: Source) -> Task:
-    """Load the data that a run was trained on; of files here and example data of one name those that are the same.
-
-    ValueError where they are others.
-    """
+    recipe = recipe_of(source, options)
     where = recipe.data.source
     is_example, is_here = where in registry.NAMES, bool(local_files(where))
-    for place in [f"./{where}"] * (is_example and is_here) + [where]:
-        try:
+    if not is_example and not is_here and "/" not in where:
+        raise ValueError(f"the data of {source.name}, {where!r}, are not here; say where, as in data=path/{where}")
+    for place in [f"./{where}"] * (is_example and is_here) + [where]:  # files here may be called as example data are
+        with suppress(ValueError) if is_example else nullcontext():
             task = registry.load(changed(recipe, data=place))
-        except ValueError:
-            if not is_example:
-                raise
-            continue
-        if task.fingerprint() == source.record["data"]["sha256"]:
-            return task
-    if is_example and not is_here and not recipe.title:
-        raise ValueError(
-            f"the data of {source.name} are called {where!r}, as example data of qkv that are not the same; say where "
-            f"yours are, as in data=path/{where}"
-        )
+            if task.fingerprint() == source.record["data"]["sha256"] and "test" in task.splits:
+                return task
     raise ValueError(
-        f"{where} is no longer what {source.name} was trained on, so rows of its test may have been learned; give "
-        f"the file as it was, or other rows as an input: qkv evaluate {source.name} test.csv"
+        f"{where} does not hold the test split that {source.name} was trained beside, so rows of it may have been "
+        f"learned; say where its data are, as in data=path/{Path(where).name}, or {mend}"
     )
 
 
-def recorded(source: Source, options: Options) -> Recipe:
-    """Return the recipe of a run, with the tokenizer and classes of its model."""
-    fields = source.record["recipe"] | {"init": str(source.folder), "out": None, "workers": 0}
-    fields["text"] = (
-        fields["text"] | {"tokenizer": "bpe"} if Path(fields["text"]["tokenizer"]).suffix else fields["text"]
-    )
+def recipe_of(source: Source, options: Options) -> Recipe:
+    """Return the recipe of a run, with the tokenizer of its model; of other models one for evaluation alone."""
+    fields: dict[str, Any] = {"init": str(source.folder), "out": None, "workers": 0}
+    if source.record:
+        text = source.record["recipe"]["text"] | {"tokenizer": "characters"}  # `init` brings the trained one
+        fields = source.record["recipe"] | fields | {"text": text}
+    else:
+        most = source.most_tokens if source.medium == "text" else None
+        length = most if most and source.task == CONTACTS else min(most or LONGEST, LONGEST)
+        fields |= {"name": "", "title": "", "data": source.name, "architecture": source.architecture}
+        fields |= {"text": {"length": length, "tokenizer": "characters"}}
     return build(fields | ({"data": options["data"]} if "data" in options else {}))
 
 
 def table_test(given: str, source: Source, options: Options) -> Task:
-    """Load all rows of a table as a test split; ValueError for columns that are missing, or an unknown class."""
+    """Read the rows of a table as a test split; ValueError for a missing column, an unknown class, or no good row."""
     table = read_input(given, source, options)
     if table.path is None and source.medium == "text":
-        raise ValueError(f"{given!r} is no table; evaluate needs one with what is right, such as reviews.csv")
-    with copied(table, source, options) as folder:
-        recipe = recipe_for(folder, table, source, options)
-        try:
-            task = registry.load(recipe)
-        except ValueError as error:
-            raise ValueError(str(error).replace(str(folder), given)) from None
-    labels = labels_of(source) if task.labels else []
-    unknown = [label for label in task.labels if label not in labels]
-    if unknown:
-        hint = did_you_mean(unknown[0], labels, "classes")
-        raise ValueError(f"{given}: {source.name} does not know the class {unknown[0]!r}; {hint}")
-    if skipped := len(task.data.invalid_records.skipped) // 2:
-        say(f"{skipped} rows of {given} are left out: {task.data.invalid_records.skipped[0]['reason']}")
-    return task
+        raise ValueError(f"{given!r} is no table; evaluate needs one with references, such as reviews.csv")
+    read, invalid = row_reader(table, source, options), RecordValidation()
+    both = zip(table.rows, table.reasons, strict=True)
+    made = [InvalidRecord(reason) if reason else attempt(partial(read, row)) for row, reason in both]
+    bad = {number: own for number, own in enumerate(made, 1) if isinstance(own, InvalidRecord)}
+    invalid.skipped = [{"file": given, "row": number, "reason": str(own)} for number, own in bad.items()]
+    if bad:
+        said = f"{len(bad)} of {len(made)} rows of {given} are left out; the first is row {min(bad)}: {bad[min(bad)]}"
+        if len(bad) == len(made):
+            raise ValueError(said)
+        say(said)
+    rows = [own for own in made if not isinstance(own, InvalidRecord)]
+    fields = {"name": data_name(given), "title": data_name(given), "source": "", "invalid_records": invalid}
+    recipe, data = changed(recipe_of(source, options), streaming=False), data_of(rows, source, fields)
+    return registry.with_metrics(registry.learning_of(recipe, None).task(recipe, data), recipe)
 
 
-def recipe_for(folder: Path, table: Table, source: Source, options: Options) -> Recipe:
-    """Return the recipe of a run, or one inferred from the table, for the rows in a folder and the columns there."""
-    words = [f"text.{key}={options[role]}" for role, key in ROLES.items() if role in options]
-    check_columns(table, source, options)
-    if source.record:
-        recipe = recorded(source, options)
-        text = {key: options.get(role, getattr(recipe.text, key)) for role, key in ROLES.items()}
-    else:
-        recipe, _ = infer(str(folder), words)
-        text = {key: getattr(recipe.text, key) for key in ROLES.values()}
-        if source.medium == "text":
-            longest = source.most_tokens or recipe.text.length
-            text["length"] = longest if source.task == CONTACTS else min(recipe.text.length, longest)
-        recipe = changed(recipe, architecture=source.architecture)
-    limits = {
-        "holdout": 0.0,
-        "leaked_records": 1.0,
-        "split": "random",
-        "group": None,
-        "streaming": False,
-        "bad_records": 0.99,
+def row_reader(table: Table, source: Source, options: Options) -> Callable[[Record], Record]:
+    """Return the function that reads the values of a row by their roles; ValueError where a column is missing."""
+    main = column_of(table, source.medium, source, options)
+    if table.path is None:  # pictures in folders that are their classes
+        for row in table.rows:
+            row["label"] = (table.folder / row[main]).absolute().parent.name
+        table.columns.append("label")
+    learned = {**source.columns, **options}
+    usual = USUAL.get(source.task, {}) | {role: [] for role in ("pair", "target") if role in learned}
+    columns = {role: role_column(table, role, names, source, options) for role, names in usual.items()}
+    columns[source.medium] = learned["text"] if learned.get("text", "").startswith(f"{main}.") else main
+    stored = stored_classes(table, columns.get("label"))
+    own = {
+        "label": partial(check_label, source=source, stored=stored),
+        "objects": partial(check_objects, names=source.labels),
     }
-    fields = {"text": vars(recipe.text) | text, "data": str(folder), "init": str(source.folder)}
-    return changed(recipe, **limits, **fields)
+    checks, check_both = CHECKS | own, BOTH_AT_ONCE.get(source.task)
+
+    def read(row: Record) -> Record:
+        values = {role: part(row, *name.partition(".")[::2]) for role, name in columns.items()}
+        if check_both:
+            tags = [stored[tag] for tag in as_list(values["label"])] if stored else values["label"]
+            values["text"], values["label"] = check_both(json.dumps([values["text"], tags]))
+            return values
+        if source.medium != "text":
+            values[source.medium] = located(values[source.medium], table.folder)
+        checked = {role: checks[role](value) for role, value in values.items()}
+        return checked | {role: values[role] for role in ("image", "audio") if role in values}
+
+    return read
 
 
-def check_columns(table: Table, source: Source, options: Options) -> None:
-    """Raise ValueError for a column that is missing, with the columns there are and the line to type."""
-    wanted = {role: source.columns.get(role) for role in ROLES} | {r: options[r] for r in ROLES if r in options}
-    if source.medium == "image":  # the recipes of images have a column of texts only where they read some
-        wanted = {role: options.get(role, "") for role in ("text", "label")}
-    for role, name in wanted.items():
-        column = (name or "").partition(".")[0]
-        if column and column not in table.columns:
-            raise ValueError(
-                f"{table.path or 'the input'} has no column {column!r} with the {role}; the columns are "
-                f"{', '.join(table.columns)}; name it, as in {role}={table.columns[-1]}"
-            )
-
-
-@contextmanager
-def copied(table: Table, source: Source, options: Options) -> Iterator[Path]:
-    """Yield a folder in which the rows are training and test split, for tasks read both; nothing is trained on them."""
-    with TemporaryDirectory() as place:
-        for split, more in (("train", every_class(table, source, options)), ("test", [])):
-            if table.path is not None and source.medium == "text" and not more:
-                shutil.copy(table.path, Path(place) / f"{split}{table.path.suffix.lower()}")
-                continue
-            rows = [*table.rows, *more]
-            if source.medium != "text":
-                column = column_of(table, source.medium, source, options)
-                rows = [absolute(row, column, table) for row in rows]
-            write(rows, table, Path(place), split)
-        yield Path(place)
-
-
-def write(rows: Sequence[dict[str, Any]], table: Table, place: Path, split: str) -> None:
-    """Write rows; those of a parquet file as one with its types, which know stored files and numbers of classes."""
-    if is_parquet(table):
-        pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(table.path)), place / f"{split}.parquet")
-        return
-    (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def is_parquet(table: Table) -> bool:
-    """Return whether rows are those of a parquet file."""
-    return table.path is not None and table.path.suffix.lower() == ".parquet"
-
-
-def labels_of(source: Source) -> list[str]:
-    """Return the labels of a model in the order of their numbers, in which a stock config need not have them."""
-    return [label for _, label in sorted(source.model.config.id2label.items())]
-
-
-def every_class(table: Table, source: Source, options: Options) -> list[dict[str, Any]]:
-    """Return a row of each class of a classifier: a table that is only evaluated may hold a single one."""
-    label = options.get("label") or source.columns.get("label") or "label"
-    classifies = source.task in ("text-classification", "image-classification")
-    if not classifies or label not in table.columns or source.model.config.num_labels < 2:
-        return []
-    classes: Sequence[str | int] = labels_of(source)
-    kind = Features.from_arrow_schema(pq.read_schema(table.path)).get(label) if is_parquet(table) else None
-    if isinstance(kind, ClassLabel):
-        classes = [kind.names.index(name) for name in classes if name in kind.names]
-    first = next((row for row in table.rows if row.get(label) not in (None, "")), {})
-    return [{**first, label: name} for name in classes] if first else []
-
-
-def absolute(row: dict[str, Any], column: str, table: Table) -> dict[str, Any]:
-    """Return a row with the whole path of its file; without a table the folder that it lies in is its class."""
+def part(row: Record, column: str, language: str) -> Any:
+    """Return the value of a column, or of one language of it."""
     value = row.get(column)
-    path = (table.folder / value).absolute() if isinstance(value, str) and value else value
-    own = {**row, column: str(path) if isinstance(path, Path) else path}
-    return own if table.path is not None else {**own, "label": path.parent.name if isinstance(path, Path) else None}
+    if language:
+        with suppress(ValueError, TypeError):  # tables of text hold texts by language as JSON
+            value = json.loads(value)
+        value = value.get(language) if isinstance(value, dict) else None
+    return value
+
+
+def role_column(table: Table, role: str, usual: Sequence[str], source: Source, options: Options) -> str:
+    """Return the column of a role: the one that is asked for, that the run learned from, or that is usually called so.
+
+    ValueError where it is missing, with the columns there are and the line to type.
+    """
+    called = [name for name in usual if name in table.columns] or [role]
+    name = str(options.get(role) or (source.medium == "text" and source.columns.get(role)) or called[0])
+    if name.partition(".")[0] not in table.columns:
+        raise ValueError(
+            f"{table.path or 'the input'} has no column {name!r} with the {role}; the columns are "
+            f"{', '.join(table.columns)}; name it, as in {role}={table.columns[-1]}"
+        )
+    return name
+
+
+def stored_classes(table: Table, column: str | None) -> list[str] | None:
+    """Return the names of classes that a parquet file numbers; None for others."""
+    if column is None or table.path is None or table.path.suffix.lower() != ".parquet":
+        return None
+    kind = Features.from_arrow_schema(pq.read_schema(table.path)).get(column)
+    kind = getattr(kind, "feature", kind)
+    return list(kind.names) if isinstance(kind, ClassLabel) else None
+
+
+def check_label(value: Any, source: Source, stored: Sequence[str] | None = None) -> float | int:
+    """Return the number of a class, or the number that a regression predicts; ValueError for an unknown class."""
+    if source.task == "text-classification" and source.model.config.num_labels == 1:
+        with suppress(ValueError, TypeError):  # in tables of text, numbers are texts
+            value = float(value)
+        return check_number(value)
+    value, names = check_class(value), source.labels
+    name = stored[value] if stored and isinstance(value, int) else str(value)
+    if name not in names:
+        raise ValueError(f"{source.name} does not know the class {name!r}; {did_you_mean(name, names, 'classes')}")
+    return names.index(name)
+
+
+def data_of(rows: Sequence[Record], source: Source, fields: dict[str, Any]) -> DataSet:
+    """Return rows as the data set that the task of a model learns from, in a test split."""
+    columns: dict[str, Any] = {role: [row[role] for row in rows] for role in rows[0]}
+    splits = {role: {"test": values} for role, values in columns.items()}
+    if source.task == "token-classification":
+        tags = [[check_label(tag, source) for tag in own] for own in columns["label"]]
+        return TaggedWords(**fields, words=splits["text"], tags={"test": tags}, names=source.labels)
+    if source.task == CONTACTS:
+        return SecondaryStructures(**fields, sequences=splits["text"], structures=splits["label"])
+    if source.medium == "text":
+        label = "numbers" if source.model.config.num_labels == 1 else "labels"
+        names = {"text": "texts", "pair": "pairs", "target": "targets", "label": label}
+        parts = {names[role]: values for role, values in splits.items()}
+        return Corpus(**fields, **parts, names=source.labels if "labels" in parts else ())
+    if source.medium == "audio":
+        return SpeechData(**fields, where=fields["name"], tables={"test": Dataset.from_dict(columns)})
+    return images_of(columns, source, fields)
+
+
+def images_of(columns: dict[str, Any], source: Source, fields: dict[str, Any]) -> DataSet:
+    """Return columns of images as the data set that the task of a model learns from, in a test split."""
+    captions = list(dict.fromkeys(texts := columns.pop("text", [])))
+    if captions:
+        columns |= {"caption": list(map(captions.index, texts)), "place": list(range(len(texts)))}
+    if objects := columns.pop("objects", None):
+        boxes = [{"bbox": [box for box, _ in own], "category": [label for _, label in own]} for own in objects]
+        columns["objects"] = boxes
+    table = Dataset.from_dict(columns).cast_column("image", Image(decode=False))
+    if objects:
+        return ObjectData(**fields, tables={"test": table}, labels=source.labels)
+    splits: dict[str, Any] = {"train": None, "splits": {"test": table}}
+    if captions:
+        return CaptionData(**fields, **splits, captions=captions, seen=0, side=0, vocab_size=0)
+    processor = AutoImageProcessor.from_pretrained(source.folder, backend="pil")
+    return ImageData(**fields, **splits, labels=source.labels, processor=processor)

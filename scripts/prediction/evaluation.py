@@ -1,8 +1,9 @@
-"""Evaluate a model row by row: what it answers, what is right, how certain it is, and the metrics of any rows."""
+"""Evaluate a model row by row: answers, references, certainty, and the metrics of any rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,14 @@ import torch
 from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from tqdm import tqdm
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.prediction.row_outputs import row_outputs
+from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.task import Answer, Task
-from qkv.scripts.training.progress import progress_display
-
-NATS = "loss"
+from qkv.scripts.training.evaluation import no_cache
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,18 @@ class Evaluation:
     sums: list[dict[str, float]]
     answers: list[list[Answer]]
     rows: list[Record]
-    labels: list[str]
 
     @cached_property
     def table(self) -> tuple[list[str], NDArray[np.float64]]:
         """Return the names of the sums, and those of each row."""
         names = sorted({name for own in self.sums for name in own})
         return names, np.array([[own.get(name, 0.0) for name in names] for own in self.sums])
+
+    @property
+    def is_classification(self) -> bool:
+        """Return whether each row has one of several classes."""
+        rows = self.rows
+        return bool(self.task.labels) and all(isinstance(row.get("prediction"), str) and "score" in row for row in rows)
 
     def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the task over some rows, which may be there several times, or over all of them.
@@ -53,54 +58,94 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_rows(source: Source, task: Task) -> Evaluation:
-    """Evaluate each row of a test, those of about one length together; what is generated is so in batches, too."""
+    """Evaluate each row of a test, those of about one length together; texts are generated in batches, too."""
     split, model = task.splits["test"], source.model.eval()
     size = source.record.get("recipe", {}).get("batch_size", 16)
     lengths = getattr(split, "lengths", None) or [0] * len(split)
     order = sorted(range(len(split)), key=lambda number: lengths[number])
     evaluated: dict[int, tuple[dict[str, float], list[Answer], Record]] = {}
-    with progress_display("rows", len(split), is_main=True, unit="row") as progress:
-        for start in range(0, len(split), size):
-            numbers = order[start : start + size]
-            records = split.__getitems__(numbers)
-            together = generated(task, model, records)
-            for place, (outputs, batch) in enumerate(row_outputs(source, task, records)):
-                own = task.answer(model, outputs, batch) if together is None else [together[place]]
-                sums = sums_of(task, outputs, batch)
-                row = {"row": numbers[place] + 1, **described(task, records[place], outputs, batch, own)}
-                if not task.in_batch_negatives:
-                    row["loss"] = sums[NATS] / max(sums["targets"], 1)
-                evaluated[numbers[place]] = sums, own, row
-            progress.update(start + len(records), "")
-    sums_of_rows, answers, rows = (list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True))
-    return Evaluation(task, sums_of_rows, answers, rows, list(task.labels))
+    for start in tqdm(range(0, len(split), size), unit="batch", disable=None, leave=False):
+        numbers = order[start : start + size]
+        records = split.__getitems__(numbers)
+        generates = hasattr(task, "limit") or task.generation
+        generated = (
+            task.answer(model, None, send_to_device(task.collate(records, None), model.device)) if generates else []
+        )
+        for place, (outputs, batch) in enumerate(row_outputs(source, task, records)):
+            own = [generated[place]] if generates else task.answer(model, outputs, batch)
+            sums = sums_of(task, outputs, batch)
+            row = {"row": numbers[place] + 1, **described(task, records[place], outputs, batch, own)}
+            row |= {} if task.in_batch_negatives else {"loss": sums["loss"] / max(sums["targets"], 1)}
+            evaluated[numbers[place]] = sums, own, row
+    return Evaluation(task, *(list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True)))
+
+
+def row_outputs(source: Source, task: Task, records: Sequence[Record]) -> Iterator[tuple[Any, Batch]]:
+    """Yield the outputs for each record, `loss` a mean over its targets, with the batch of that record alone.
+
+    They are computed together where a row gets the same there as alone.
+    """
+    model = source.model
+    if len(records) > 1 and is_batched(source, task):
+        batch = send_to_device(task.collate(records, None), model.device)
+        outputs = model(**model_inputs(batch), **no_cache(model))
+        losses = losses_of_rows(source, outputs, batch["labels"])
+        if losses is not None:
+            for row, loss in enumerate(losses):
+                own = {name: column[row : row + 1] for name, column in batch.items()}
+                yield SimpleNamespace(logits=outputs.logits[row : row + 1], loss=loss), own
+            return
+    for record in records:
+        batch = send_to_device(task.collate([record], None), model.device)
+        yield model(**model_inputs(batch), **no_cache(model)), batch
+
+
+def is_batched(source: Source, task: Task) -> bool:
+    """Tell whether rows of a batch do not see each other, and padding does not change what a row gives.
+
+    Recordings of other lengths are other spectrograms; a classifier without a padding token cannot tell a row's end.
+    """
+    if task.in_batch_negatives or source.medium == "audio" or source.task == "object-detection":
+        return False
+    return source.task != "text-classification" or source.model.config.pad_token_id is not None
+
+
+def losses_of_rows(source: Source, outputs: Any, labels: Tensor) -> Tensor | None:
+    """Return the mean loss of each row's targets, 0 without any; None where the model's own loss is another one."""
+    logits, rows = outputs.logits.float(), len(labels)
+    if source.task == "text-generation":
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    due = labels != IGNORED
+    if logits.shape == (rows, 1):
+        due, losses = torch.ones_like(logits), (logits[:, 0] - labels).square()
+    elif logits.shape == labels.shape:  # of pairs of residues
+        losses = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").masked_fill(~due, 0)
+    elif logits.shape[:-1] == labels.shape:
+        smoothing = getattr(source.model.config, "label_smoothing", 0.0)
+        losses = cross_entropy(logits.movedim(-1, 1), labels, reduction="none", label_smoothing=smoothing)
+    else:
+        return None
+    sums, counts = losses.reshape(rows, -1).sum(1), due.reshape(rows, -1).sum(1)
+    whole = sums.sum() / counts.sum()
+    return sums / counts.clamp(min=1) if torch.allclose(whole, outputs.loss.float(), rtol=1e-4) else None
 
 
 def sums_of(task: Task, outputs: Any, batch: Batch) -> dict[str, float]:
-    """Return what a row adds to the sums of a test: its targets, their losses, and scores."""
+    """Return the part of a row in the sums of a test: its targets, their losses, and scores."""
     targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
     # A text of which nothing is masked has no targets, and a mean over none of them is no number.
     loss = float(outputs.loss) * targets if outputs.loss is not None and targets else 0.0
-    return {"targets": targets, NATS: loss} | {name: float(own) for name, own in task.score(outputs, batch).items()}
-
-
-def generated(task: Task, model: Any, records: Sequence[Record]) -> list[Answer] | None:
-    """Return what is generated for a batch of rows; None where nothing is."""
-    if not hasattr(task, "limit") and not task.generation:
-        return None
-    batch = send_to_device(task.collate(records, None), model.device)
-    return task.answer(model, None, batch)
+    return {"targets": targets, "loss": loss} | {name: float(own) for name, own in task.score(outputs, batch).items()}
 
 
 def described(task: Task, record: Record, outputs: Any, batch: Any, answers: Sequence[Answer]) -> Record:
-    """Return the columns of a row: what was read, what is right, what was answered, and how certain that is."""
+    """Return the columns of a row: its text, reference, prediction, and how certain that is."""
     row: Record = {}
     if "input_ids" in record and hasattr(task.processor, "decode"):
         row["text"] = task.processor.decode(batch["input_ids"][0], skip_special_tokens=True)
     logits = getattr(outputs, "logits", None)
     if task.labels and isinstance(logits, Tensor) and logits.dim() == 2:
-        own = logits[0].float().softmax(-1)
-        row["reference"], row["prediction"] = task.labels[int(batch["labels"][0])], task.labels[int(own.argmax())]
+        row["reference"], row["prediction"] = task.labels[int(batch["labels"][0])], task.labels[int(logits[0].argmax())]
     elif len(answers) == 1:
         row |= task.shown(answers[0])
     elif answers:
@@ -122,19 +167,3 @@ def certainty(logits: Any, batch: Any) -> float | None:
         if isinstance(column, Tensor) and column.shape[1:] == best.shape and (column[0] != ignored).any():
             return float(best[column[0] != ignored].mean())
     return float(best.mean())
-
-
-def calibration_error(scores: Sequence[float], correct: Sequence[bool], bins: int = 10) -> float:
-    """Return the expected calibration error: how far certainty is from the share of right rows, over bins of certainty.
-
-    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, §2, https://arxiv.org/abs/1706.04599
-    """
-    return sum(count * abs(sure - right) for sure, right, count in reliability(scores, correct, bins)) / len(scores)
-
-
-def reliability(scores: Sequence[float], correct: Sequence[bool], bins: int = 10) -> list[tuple[float, float, int]]:
-    """Return mean certainty, share of right rows and number of rows of each bin of certainty that has some."""
-    values, right = np.asarray(scores), np.asarray(correct, dtype=float)
-    places = np.minimum((values * bins).astype(int), bins - 1)
-    own = [places == number for number in range(bins)]
-    return [(float(values[each].mean()), float(right[each].mean()), int(each.sum())) for each in own if each.any()]

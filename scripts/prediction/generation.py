@@ -9,36 +9,37 @@ from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
 NEW_TOKENS = 64  # unless the model or the options say how many
-# Options that are those of `generate`.
+# Options of qkv that are those of `generate`.
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
 
 
+@torch.no_grad()
 def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
     """Write a text for each input, with the geometric mean of the probabilities of its tokens."""
     size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
     for start in range(0, len(inputs), size):
-        yield from write_batch(source, inputs[start : start + size], options)
+        tokens = prepared(source, inputs[start : start + size], options)
+        scored = {"return_dict_in_generate": True, "output_scores": True}
+        made = source.model.generate(**tokens, **arguments(source, options, tokens["input_ids"].shape[1]), **scored)
+        written = made.sequences[:, -len(made.scores) :] if made.scores else made.sequences[:, :0]
+        beams = getattr(made, "beam_indices", None)
+        log = source.model.compute_transition_scores(made.sequences, made.scores, beams, normalize_logits=beams is None)
+        for row, probabilities in zip(written, log.float().cpu(), strict=True):
+            count = length_of(row, source)
+            score = float(probabilities[:count].mean().exp()) if count else None
+            yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
 
 
-@torch.no_grad()
-def write_batch(source: Source, texts: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
-    """Write a text for each of a batch."""
-    tokens = prepared(source, texts, options)
-    made = source.model.generate(
-        **tokens, **arguments(source, options, tokens["input_ids"].shape[1]),
-        return_dict_in_generate=True, output_scores=True,
-    )  # fmt: skip
-    written = made.sequences[:, -len(made.scores) :] if made.scores else made.sequences[:, :0]
-    beams = getattr(made, "beam_indices", None)
-    log = source.model.compute_transition_scores(made.sequences, made.scores, beams, normalize_logits=beams is None)
-    for row, probabilities in zip(written, log.float().cpu(), strict=True):
-        count = length_of(row, source)
-        score = float(probabilities[:count].mean().exp()) if count else None
-        yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
+def length_of(row: torch.Tensor, source: Source) -> int:
+    """Return the number of tokens that were written, with the end and without the padding after it."""
+    ends = source.model.generation_config.eos_token_id
+    known = torch.tensor([] if ends is None else ends if isinstance(ends, list) else [ends], dtype=row.dtype)
+    places = torch.isin(row.cpu(), known).nonzero()
+    return int(places[0]) + 1 if len(places) else len(row)
 
 
 def stream_text(source: Source, prompt: str, options: Options, streamer: Any) -> str:
-    """Write a text for a prompt, and hand over its tokens as they come where something takes them."""
+    """Write a text for a prompt, and hand its tokens to a streamer as they come."""
     tokens, made = generate_tokens(source, prompt, options, streamer)
     new = made[0, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made[0]
     return str(source.tokenizer.decode(new, skip_special_tokens=True))
@@ -52,31 +53,21 @@ def generate_tokens(source: Source, prompt: str, options: Options, streamer: Any
     return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
 
 
-def length_of(row: torch.Tensor, source: Source) -> int:
-    """Return the number of tokens that were written, the end among them and what pads the row after it not."""
-    ends = source.model.generation_config.eos_token_id
-    known = torch.tensor([] if ends is None else ends if isinstance(ends, list) else [ends], dtype=row.dtype)
-    places = torch.isin(row.cpu(), known).nonzero()
-    return int(places[0]) + 1 if len(places) else len(row)
-
-
 def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
     """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
-    tokenizer, is_decoder = source.tokenizer, source.task == "text-generation"
-    tokenizer.padding_side = "left" if is_decoder else "right"
-    ending = prompt_end(source) if is_decoder else ""
-    tokens = tokenizer(
-        [text + ending for text in texts], return_tensors="pt", truncation=True, padding=len(texts) > 1,
-        **room_for_prompts(source, options),
-    )  # fmt: skip
+    tokenizer, limit, end = source.tokenizer, positions(source), ""
+    tokenizer.padding_side = "right"
+    if source.task == "text-generation":
+        tokenizer.padding_side = "left"
+        # The token between a prompt and its response, where a run learned from both.
+        end = tokenizer.bos_token or "" if source.columns.get("target") else ""
+        if limit:  # room for the text that is written
+            wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
+            limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
+    texts, room = [text + end for text in texts], {"max_length": limit} if limit else {}
+    tokens = tokenizer(texts, return_tensors="pt", truncation=True, padding=len(texts) > 1, **room)
     tokens.pop("token_type_ids", None)
     return tokens.to(source.model.device)
-
-
-def prompt_end(source: Source) -> str:
-    """Return what stands between a prompt and its response where a run learned from both."""
-    learned = source.record.get("recipe", {}).get("text", {}).get("target")
-    return str(source.tokenizer.bos_token) if learned and source.tokenizer.bos_token else ""
 
 
 def positions(source: Source) -> int | None:
@@ -85,21 +76,12 @@ def positions(source: Source) -> int | None:
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
-def room_for_prompts(source: Source, options: Options) -> dict[str, int]:
-    """Return the most tokens of a prompt: a decoder needs room for what it writes."""
-    limit = positions(source)
-    if limit is None or source.task != "text-generation":
-        return {"max_length": limit} if limit else {}
-    wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
-    return {"max_length": max(limit - wanted, min(limit - 1, limit // 2), 1)}
-
-
 def new_tokens(source: Source, options: Options) -> dict[str, int]:
-    """Return how many tokens may be written: what is asked for, else as the model says, else a moderate number."""
+    """Return how many tokens may be written: as many as asked for, else as the model says, else a moderate number."""
     if "max_new_tokens" in options:
         return {"max_new_tokens": options["max_new_tokens"]}
     stored = source.model.generation_config
-    if stored.max_new_tokens or (stored.max_length or 0) > 20:  # 20 is what transformers has for nothing said
+    if stored.max_new_tokens or (stored.max_length or 0) > 20:  # 20 is the default of transformers
         return {}
     limit = positions(source)
     return {"max_new_tokens": min(NEW_TOKENS, limit - 1) if limit else NEW_TOKENS}

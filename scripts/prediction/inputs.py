@@ -1,4 +1,4 @@
-"""Read what a model is given: a text from the shell, files, folders and tables, whose rows stay as they are."""
+"""Read the input of a model: a text from the shell, files, folders and tables, whose rows stay as they are."""
 
 import sys
 from collections.abc import Sequence
@@ -17,13 +17,14 @@ from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
 STANDARD_INPUT = "-"
-LOOKED_AT = 100  # rows, to tell what a column holds
+LOOKED_AT = 100  # rows, to tell the kind of a column
+NOUNS = {"text": "text", "image": "picture", "audio": "recording"}
 MEDIA_NAMES = {"image": ("image", "file_name"), "audio": ("audio", "file_name")}
 
 
 @dataclass
 class Table:
-    """Rows in their order with the values of the file, why some cannot be used, and what paths are relative to.
+    """Rows in their order with the values of the file, why some cannot be used, and the folder that paths start from.
 
     `path` is the table that they were read from, if any.
     """
@@ -33,10 +34,6 @@ class Table:
     reasons: list[str | None]
     folder: Path
     path: Path | None = None
-
-    def column(self, name: str) -> list[Any]:
-        """Return the values of a column."""
-        return [row.get(name) for row in self.rows]
 
 
 def read_input(given: str, source: Source, options: Options) -> Table:
@@ -48,10 +45,8 @@ def read_input(given: str, source: Source, options: Options) -> Table:
         return shell_text(given, source, options)
     if path.is_dir():
         return read_folder(path, medium, options)
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in (*TABLES, *([".txt"] if medium == "text" else [])):
         return read_table(path, options)
-    if path.suffix.lower() == ".txt" and medium == "text":
-        return read_rows(path, options)
     if path.suffix.lower() in LOCATED.get(medium, ()):
         return of_values(medium, [path.name], path.parent)
     takes = [*TABLES, *LOCATED.get(medium, (".txt",))]
@@ -70,8 +65,7 @@ def shell_text(given: str, source: Source, options: Options) -> Table:
     """Return a text as a table of one row; ValueError where it looks like a file that is not there."""
     suffix = Path(given).suffix.lower() if len(given.split()) == 1 else ""
     if source.medium != "text" or suffix in FORMATS:
-        kinds = {"text": "text or file", "image": "picture", "audio": "recording"}
-        raise ValueError(f"there is no file or folder {given!r}; give a {kinds[source.medium]}, a folder or a table")
+        raise ValueError(f"there is no file or folder {given!r}; give a {NOUNS[source.medium]}, a folder or a table")
     if not given.strip():
         raise ValueError('the text is empty; write for example "Once upon a time"')
     table = of_values("text", [given], Path())
@@ -108,27 +102,16 @@ def read_folder(folder: Path, medium: str, options: Options) -> Table:
 
 
 def read_table(path: Path, options: Options) -> Table:
-    """Read the rows of a table; ValueError for one without any that can be read."""
-    table = read_rows(path, options)
-    if all(table.reasons):
-        first = f"; the first: {table.reasons[0]}" if table.reasons else ""
-        raise ValueError(f"{path} holds no row that can be read{first}")
-    return table
-
-
-def read_rows(path: Path, options: Options) -> Table:
-    """Read the rows of a file with their values as they are; of text every line is one."""
+    """Read the rows of a file with their values as they are, of text its lines; ValueError where none can be read."""
     encoding = options.get("encoding", UTF_8)
     check_encoding(encoding)
     form = FORMATS[path.suffix.lower()]
-    rows: list[Record] = []
-    reasons: list[str | None] = []
-    for piece in form.pieces(path, "line", encoding):
-        for _, record in form.rows(piece):
-            rows.append({} if isinstance(record, InvalidRecord) else dict(record))
-            reasons.append(str(record) if isinstance(record, InvalidRecord) else None)
-    columns = list(dict.fromkeys(name for row in rows for name in row)) or ["text"]
-    return Table(columns, rows, reasons, path.parent, path)
+    read = [record for piece in form.pieces(path, "line", encoding) for _, record in form.rows(piece)]
+    reasons = [str(record) if isinstance(record, InvalidRecord) else None for record in read]
+    if all(reasons):
+        raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {reasons[0]}" if reasons else ""))
+    rows = [{} if isinstance(record, InvalidRecord) else dict(record) for record in read]
+    return Table(list(dict.fromkeys(name for row in rows for name in row)), rows, reasons, path.parent, path)
 
 
 def column_of(table: Table, role: str, source: Source, options: Options) -> str:
@@ -142,22 +125,20 @@ def column_of(table: Table, role: str, source: Source, options: Options) -> str:
     usual = MEDIA_NAMES.get(medium) or [name for role in ("text", "source", "words", "chain") for name in NAMES[role]]
     learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
     lower = {name.lower(): name for name in reversed(table.columns)}
-    candidates = [learned, *(lower.get(name, "") for name in usual)]
+    named = [name for name in (learned, *(lower.get(name, "") for name in usual)) if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
-    named = next((name for name in candidates if name in table.columns), None)
-    chosen = named or next(iter(held or (table.columns if len(table.columns) == 1 else ())), None)
-    if chosen is None:
-        what = {"text": "texts", "image": "images", "audio": "recordings"}[medium]
+    candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
+    if not candidates:
         raise ValueError(
-            f"{table.path or 'the input'} has the columns {', '.join(table.columns)}; say which one holds the {what}, "
-            f"as in {medium}={table.columns[-1]}"
+            f"{table.path or 'the input'} has the columns {', '.join(table.columns)}; say which one holds the "
+            f"{NOUNS[medium]}s, as in {medium}={table.columns[-1]}"
         )
-    return chosen
+    return candidates[0]
 
 
 def holds(table: Table, name: str, medium: str) -> bool:
     """Return whether a column names files of a medium, or stores them."""
-    values = [value for value in table.column(name)[:LOOKED_AT] if value not in (None, "")]
+    values = [row[name] for row in table.rows[:LOOKED_AT] if row.get(name) not in (None, "")]
     return bool(values) and all(medium in (media_of(value), stored_media_of(value)) for value in values)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes.loading import convert_plain
 
@@ -20,65 +21,23 @@ class Option:
 
 
 Options = dict[str, Any]
-READING = {
-    "text": Option(str, "column of the texts"),
-    "encoding": Option(str, "encoding of the file (utf-8)"),
-    "batch_size": Option(int, "rows that are computed together (16)", 1),
-}
-WRITING = {
-    "max_new_tokens": Option(int, "most tokens of a text that is written", 1),
-    "num_beams": Option(int, "beams of the search (1, greedy)", 1),
-}
-MEDIA = {
-    "pair": Option(str, "column of the second texts, or the second text itself"),
-    "image": Option(str, "column of the images"),
-    "audio": Option(str, "column of the recordings"),
-    "labels": Option(str, "for images and texts: what to choose from, as a,b,c or a file of lines"),
-    "threshold": Option(float, "least score of an object or a contact (0.5)", 0, 1),
-}
-SAMPLING = {
-    "temperature": Option(float, "how freely tokens are drawn, 1 as the model says; without it the best ones", 1e-6),
-    "top_k": Option(int, "draw among so many tokens", 1),
-    "top_p": Option(float, "draw among tokens of this share of the probability", 1e-6, 1),
-    "repetition_penalty": Option(float, "what tokens that were written lose, 1 is nothing", 1e-6),
-    "seed": Option(int, "seed of what is drawn (0)", 0),
-}
-TESTING = {
-    "label": Option(str, "column of what is right: classes, numbers, tags"),
-    "target": Option(str, "column of the texts to be written"),
-    "pair": MEDIA["pair"],
-    "image": MEDIA["image"],
-    "audio": MEDIA["audio"],
-    "data": Option(str, "where the data of the run are now"),
-    "resamples": Option(int, "resamples of the bootstrap (1000)", 10),
-    "seed": Option(int, "seed of the bootstrap (0)", 0),
-}
-VIEWING = {
-    "row": Option(int, "row of a table (1)", 1),
-    "layers": Option(str, "numbers of layers, as 0,5,-1 (all)"),
-    "heads": Option(str, "numbers of heads, as 0,3 (all)"),
-    "residue": Option(int, "of a model of pairs: the residue, from 0, whose pairs are shown, too", 0),
-}
-VIEWED = {"pair": MEDIA["pair"], "image": MEDIA["image"], "audio": MEDIA["audio"], "labels": MEDIA["labels"]}
+TYPES = {kind.__name__: kind for kind in (str, int, float)}
+ROWS = table(__file__)
+COMMANDS = ("attend", "predict", "generate", "evaluate")
 OPTIONS = {
-    "attend": {"text": READING["text"], "encoding": READING["encoding"]} | VIEWED | WRITING | SAMPLING | VIEWING,
-    "predict": READING | MEDIA | WRITING,
-    "generate": READING | WRITING | SAMPLING,
-    "evaluate": {"text": READING["text"], "encoding": READING["encoding"]} | TESTING,
+    command: {
+        key: Option(TYPES[row["type"]], row["meaning"], row.get("least"), row.get("most"))
+        for key, row in ROWS.items()
+        if command in row["of"]
+    }
+    for command in COMMANDS
 }
 OF_PAIRS = ("attend",)  # the commands whose second input is the second text
 # Other names that people type; those with a dot are the words of `qkv train`.
 ALIASES = {
-    "text.column": "text",
-    "column": "text",
-    "text.pair": "pair",
-    "text.label": "label",
-    "text.target": "target",
-    "candidate_labels": "labels",
-    "bs": "batch_size",
-    "max_tokens": "max_new_tokens",
-    "beams": "num_beams",
-}
+    "text.column": "text", "text.pair": "pair", "text.label": "label", "text.target": "target", "column": "text",
+    "candidate_labels": "labels", "bs": "batch_size", "max_tokens": "max_new_tokens", "beams": "num_beams",
+}  # fmt: skip
 WORD = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 
@@ -90,11 +49,15 @@ def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]
     given: list[str] = []
     options: Options = {}
     for word in words:
-        key = key_of(word, command)
-        if key is None:
+        match = WORD.fullmatch(word)
+        if match is None:  # no `=` behind a first name
             given.append(word)
-        else:
-            options[key] = value_of(key, word.partition("=")[2], OPTIONS[command][key])
+            continue
+        key = match["key"].replace("-", "_")
+        key = ALIASES.get(key, key)
+        if key not in OPTIONS[command]:
+            raise ValueError(f"unknown option {match['key']!r}; {did_you_mean(key, list(OPTIONS[command]), 'options')}")
+        options[key] = value_of(key, match["value"], OPTIONS[command][key])
     if len(given) == 2 and command in OF_PAIRS and "pair" not in options:
         options["pair"] = given.pop()
     if len(given) > 1:
@@ -105,18 +68,6 @@ def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]
     return (given[0] if given else None), options
 
 
-def key_of(word: str, command: str) -> str | None:
-    """Return the option that a word sets; None for an input, which has no `=` behind its first name."""
-    match = WORD.fullmatch(word)
-    if match is None:
-        return None
-    key = match["key"].replace("-", "_")
-    key = ALIASES.get(key, key)
-    if key not in OPTIONS[command]:
-        raise ValueError(f"unknown option {match['key']!r}; {did_you_mean(key, list(OPTIONS[command]), 'options')}")
-    return key
-
-
 def value_of(key: str, value: str, option: Option) -> Any:
     """Return the value of an option; ValueError where it is of another type or out of bounds."""
     checked = convert_plain(key, value, option.kind)
@@ -125,8 +76,3 @@ def value_of(key: str, value: str, option: Option) -> Any:
     if option.most is not None and checked > option.most:
         raise ValueError(f"{key}={value} must be at most {option.most}")
     return checked
-
-
-def listed(command: str) -> str:
-    """Return the options of a command with what they say, for its help."""
-    return "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())

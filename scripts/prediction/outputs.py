@@ -1,23 +1,25 @@
-"""Write rows and what was predicted for them: to a table of any form, to a pipe, or on the screen."""
+"""Write rows and their predictions: to a table of any form, to a pipe, or on the screen."""
 
 import csv
 import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Screen
 
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.words import either
 from qkv.scripts.data.examples import Record
 
-SHOWN = 20  # rows on a screen
+SHOWN, LETTERS = 20, 200  # rows on a screen, letters of a cell there
 
 
 def check_out(path: Path | None, given: str | None = None) -> None:
@@ -39,27 +41,21 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Record], orig
     write_atomically(path, WRITERS[path.suffix.lower()](columns, rows, origin))
 
 
-def as_delimited(delimiter: str) -> Callable[..., str]:
-    """Return a writer of tables of text with that delimiter."""
-
-    def write(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
-        return text.getvalue()
-
-    return write
+def as_delimited(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None, mark: str = ",") -> str:
+    """Return rows as a table of text."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=mark, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
+    return text.getvalue()
 
 
 def cell(value: Any) -> str:
-    """Return a value in a table of text: lists and objects as JSON, of stored files the names, nothing for none."""
+    """Return a value in a table of text: numbers to the last digit, lists and objects as JSON, stored files by name."""
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value.get("path")
     if value is None:
         return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
     return value if isinstance(value, str) else as_json(value)
 
 
@@ -79,52 +75,43 @@ def as_list(columns: Sequence[str], rows: Sequence[Record], origin: Path | None 
 
 
 def as_parquet(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> bytes:
-    """Return rows as parquet, with the types of the columns that are those of a parquet `origin`."""
-    kept = pq.read_table(origin) if origin is not None and origin.suffix.lower() == ".parquet" else None
-    arrays = {
-        name: kept[name] if kept is not None and name in kept.column_names else array([row.get(name) for row in rows])
-        for name in columns
-    }
+    """Return rows as parquet, with the types of the columns of a parquet `origin`; columns of mixed types as texts."""
+    kept = pq.read_table(origin) if origin is not None and origin.suffix.lower() == ".parquet" else pa.table({})
+    arrays = {name: kept[name] for name in columns if name in kept.column_names}
+    for name in (name for name in columns if name not in arrays):
+        values = [row.get(name) for row in rows]
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            arrays[name] = pa.array([None if value is None else cell(value) for value in values])
     with io.BytesIO() as file:
-        pq.write_table(pa.table(arrays), file)
+        pq.write_table(pa.table({name: arrays[name] for name in columns}), file)
         return file.getvalue()
 
 
-def array(values: Sequence[Any]) -> Any:
-    """Return values as a column; of several types as texts."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else cell(value) for value in values])
-
-
-COMMAS, TABS = as_delimited(","), as_delimited("\t")
 WRITERS: dict[str, Callable[..., str | bytes]] = {
-    ".csv": COMMAS,
-    ".tsv": TABS,
-    ".jsonl": as_lines,
-    ".ndjson": as_lines,
-    ".json": as_list,
-    ".parquet": as_parquet,
-}
+    ".csv": as_delimited, ".tsv": partial(as_delimited, mark="\t"), ".jsonl": as_lines, ".ndjson": as_lines,
+    ".json": as_list, ".parquet": as_parquet,
+}  # fmt: skip
 
 
 def show(columns: Sequence[str], rows: Sequence[Record], *, hint: str) -> None:
     """Print the first rows as a table on a terminal, all of them as CSV elsewhere."""
     if not sys.stdout.isatty():
-        sys.stdout.write(str(COMMAS(columns, rows)))
+        sys.stdout.write(as_delimited(columns, rows))
         return
     own = rows[0].get("prediction") if len(rows) == 1 else None
     if isinstance(own, list) and own and isinstance(own[0], dict):  # of one input each thing that was predicted
         columns, rows = list(own[0]), own
     screen = Screen(*columns)
     for row in rows[:SHOWN]:
-        screen.add_row(*(shortened(cell(row.get(name))) for name in columns))
+        screen.add_row(*(on_screen(row.get(name)) for name in columns))
     Console().print(screen)
     if len(rows) > SHOWN:
         print(f"… and {len(rows) - SHOWN} more rows; {hint}")
 
 
-def shortened(text: str, most: int = 200) -> str:
-    """Return the beginning of a long text, with what rich would take for markup as it is."""
-    return (text if len(text) <= most else f"{text[:most]}…").replace("[", "\\[")
+def on_screen(value: Any) -> str:
+    """Return the beginning of a value, and of a number as many digits as a person reads."""
+    text = f"{value:.6g}" if isinstance(value, float) else cell(value)
+    return escape(text if len(text) <= LETTERS else f"{text[:LETTERS]}…")

@@ -1,10 +1,9 @@
-"""Predict as the task of a model asks: for each input the columns that its task has, in the order of inputs."""
+"""Predict by the pipeline of a model's task: for each input the columns of that task, in the order of inputs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.common.words import either
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.tagged_words import as_list
@@ -19,15 +18,11 @@ from qkv.scripts.tasks.token_classification import first_tokens
 BATCH, THRESHOLD = 16, 0.5
 CHUNK = 8  # batches of inputs that are open at a time
 Columns = dict[str, Any]
-# Predicts for inputs, in their order.
 Predict = Callable[[Source, Sequence[Any], Options], Iterator[Columns]]
 
 
 def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
-    """Yield the columns of each row, or why nothing can be predicted for it; ValueError where a column is missing.
-
-    Images and recordings are opened some batches at a time.
-    """
+    """Yield the columns of each row, or why nothing can be predicted for it; ValueError where a column is missing."""
     read, predict = reader_of(table, source, options), PREDICTORS[source.task]
     step = CHUNK * options.get("batch_size", BATCH)
     for start in range(0, len(table.rows), step):
@@ -46,7 +41,7 @@ def attempt_row(read: Callable[[int], Any], number: int) -> Any:
 
 
 def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
-    """Return what reads the input of a row by its number; ValueError where a column is missing."""
+    """Return the reader of a row's input by its number; ValueError where a column is missing."""
     column, pair = column_of(table, source.medium, source, options), pair_column(table, source, options)
 
     def read(number: int) -> Any:
@@ -73,9 +68,7 @@ def pair_column(table: Table, source: Source, options: Options) -> str | None:
 
 def read_text(value: Any, source: Source, folder: Path) -> Any:
     """Return a text, for tags also a list of words, for masked language models one with a mask, or a chain."""
-    if source.task == "token-classification" and not isinstance(value, str):
-        return as_list(value)
-    if source.task == "token-classification" and value.startswith("["):
+    if source.task == "token-classification" and (not isinstance(value, str) or value.startswith("[")):
         return as_list(value)
     if source.task == CONTACTS:
         return read_chain(value, source)
@@ -91,9 +84,7 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
 
 def located(value: Any, folder: Path) -> Any:
     """Return a file that a table names with its folder; a value that holds the file itself as it is."""
-    if isinstance(value, str) and value:
-        return {"path": str(folder / value), "bytes": None}
-    return value
+    return {"path": str(folder / value), "bytes": None} if isinstance(value, str) and value else value
 
 
 def read_image(value: Any, source: Source, folder: Path) -> Any:
@@ -103,9 +94,8 @@ def read_image(value: Any, source: Source, folder: Path) -> Any:
 
 def read_recording(value: Any, source: Source, folder: Path) -> Any:
     """Return the samples of a recording at the model's rate."""
-    extractor = source.pipeline.feature_extractor
     try:
-        return read_wav(wav_bytes(located(value, folder)), extractor.sampling_rate)
+        return read_wav(wav_bytes(located(value, folder)), source.pipeline.feature_extractor.sampling_rate)
     except ValueError as error:
         raise InvalidRecord(f"damaged recording: {error}") from None
 
@@ -121,42 +111,53 @@ def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: 
     yield from source.pipeline((each for each in inputs), batch_size=size, **arguments)
 
 
-def classify_texts(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Predict a class and its probability, or of a regression a number."""
-    if source.model.config.num_labels == 1:
-        answers = piped(source, inputs, options, top_k=1, truncation=True, function_to_apply="none")
-        yield from ({"prediction": answer[0]["score"]} for answer in answers)
-        return
-    for answer in piped(source, inputs, options, top_k=1, truncation=True):
-        yield best(answer)
+def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number."""
+    arguments: dict[str, Any] = {"truncation": True} if source.medium == "text" else {}
+    if is_regression := source.medium == "text" and source.model.config.num_labels == 1:
+        arguments["function_to_apply"] = "none"
+    if source.task == "zero-shot-image-classification":
+        arguments = {"candidate_labels": choices(source, options), "hypothesis_template": "{}"}
+    else:
+        arguments["top_k"] = 1
+    for answer in piped(source, inputs, options, **arguments):
+        best = max(answer, key=lambda row: row["score"])
+        yield {"prediction": best["score"]} if is_regression else {"prediction": best["label"], "score": best["score"]}
 
 
-def best(answer: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return the most probable of several labels."""
-    top = max(answer, key=lambda row: row["score"])
-    return {"prediction": top["label"], "score": top["score"]}
+def choices(source: Source, options: Options) -> list[str]:
+    """Return the texts to choose from: lines of a file, or the parts between commas; ValueError for none."""
+    given = options.get("labels", "")
+    is_file = bool(given) and Path(given).is_file()
+    labels = Path(given).read_text(encoding="utf-8").splitlines() if is_file else given.split(",")
+    labels = [label.strip() for label in labels if label.strip()]
+    if len(labels) < 2:
+        raise ValueError(
+            f'{source.name} chooses among texts; give two or more of them, as in labels="a red square,a blue disc", '
+            "or the name of a file with one in each line"
+        )
+    return labels
 
 
-def tag_words(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Predict a tag for each of given words, or the entities in a text; the score is that of the least certain one."""
+def tag(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict a tag for each word of a list, or the entities in a text; the score is that of the least certain one."""
     if any(isinstance(each, list) for each in inputs):
-        words = [each if isinstance(each, list) else each.split() for each in inputs]
-        answers = piped(source, list(map(" ".join, words)), options, ignore_labels=[])
-        for own, answer in zip(words, answers, strict=True):
-            firsts = first_tokens(own, [(token["start"], token["end"]) for token in answer])
+        rows = [each if isinstance(each, list) else each.split() for each in inputs]
+        answers = piped(source, list(map(" ".join, rows)), options, ignore_labels=[])
+        for words, answer in zip(rows, answers, strict=True):
+            firsts = first_tokens(words, [(token["start"], token["end"]) for token in answer])
             tags = {word: token for word, token in zip(firsts, answer, strict=True) if word is not None}
-            predicted: list[Any] = [tags[number]["entity"] if number in tags else None for number in range(len(own))]
+            predicted = [tags[number]["entity"] if number in tags else None for number in range(len(words))]
             yield {"prediction": predicted, "score": least(tags.values())}
         return
-    for text, answer in zip(
-        inputs, piped(source, inputs, options, ignore_labels=[], aggregation_strategy="simple"), strict=True
-    ):
-        predicted = [
+    answers = piped(source, inputs, options, ignore_labels=[], aggregation_strategy="simple")
+    for text, answer in zip(inputs, answers, strict=True):
+        entities = [
             {"text": text[group["start"] : group["end"]], "label": group["entity_group"], "start": group["start"]}
             for group in answer
             if group["entity_group"] != "O"
         ]
-        yield {"prediction": predicted, "score": least(answer)}
+        yield {"prediction": entities, "score": least(answer)}
 
 
 def least(answers: Any) -> float | None:
@@ -172,38 +173,11 @@ def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Itera
         yield {"prediction": words[0] if len(words) == 1 else words, "score": least(rows)}
 
 
-def classify_images(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Predict the class of each image and its probability."""
-    yield from map(best, piped(source, inputs, options, top_k=1))
-
-
-def choose_texts(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Choose the text that fits an image best; ValueError where none are given to choose from."""
-    labels = choices(source, options)
-    yield from map(best, piped(source, inputs, options, candidate_labels=labels, hypothesis_template="{}"))
-
-
-def choices(source: Source, options: Options) -> list[str]:
-    """Return the texts to choose from: lines of a file, or what stands between commas; ValueError for none."""
-    given = options.get("labels", "")
-    labels = Path(given).read_text(encoding="utf-8").splitlines() if given and Path(given).is_file() else (
-        given.split(",")
-    )  # fmt: skip
-    labels = [label.strip() for label in labels if label.strip()]
-    if len(labels) < 2:
-        raise ValueError(
-            f'{source.name} chooses among texts; give two or more of them, as in labels="a red square,a blue disc", '
-            "or the name of a file with one in each line"
-        )
-    return labels
-
-
-def detect_objects(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
     """Predict objects, as `qkv train` reads them, of at least a score; the score of a row is that of its best."""
-    threshold = options.get("threshold", THRESHOLD)
-    for answer in piped(source, inputs, options, threshold=threshold):
+    for answer in piped(source, inputs, options, threshold=options.get("threshold", THRESHOLD)):
         objects = [
-            {"bbox": [left, top, right - left, bottom - top], "category": row["label"], "score": round(row["score"], 4)}
+            {"bbox": [left, top, right - left, bottom - top], "category": row["label"], "score": row["score"]}
             for row in answer
             for left, top, right, bottom in [[row["box"][side] for side in ("xmin", "ymin", "xmax", "ymax")]]
         ]
@@ -211,32 +185,19 @@ def detect_objects(source: Source, inputs: Sequence[Any], options: Options) -> I
 
 
 def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Predict what is said."""
+    """Predict the words of a recording."""
     arguments = {}
     if source.pipeline.type != "ctc":
-        limit = new_tokens(source, options)
-        arguments = {"generate_kwargs": {"num_beams": options.get("num_beams", 1)} | limit}
+        arguments["generate_kwargs"] = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
     yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
 
 
 PREDICTORS: dict[str, Predict] = {
-    "text-classification": classify_texts,
-    "token-classification": tag_words,
+    **dict.fromkeys(("text-classification", "image-classification", "zero-shot-image-classification"), classify),
+    **dict.fromkeys(("translation", "text-generation"), write_texts),
+    "token-classification": tag,
     "fill-mask": fill_masks,
-    "translation": write_texts,
-    "text-generation": write_texts,
-    "image-classification": classify_images,
-    "object-detection": detect_objects,
-    "zero-shot-image-classification": choose_texts,
+    "object-detection": detect,
     "automatic-speech-recognition": transcribe,
     CONTACTS: predict_contacts,
 }
-
-
-def check_options(source: Source, options: Options) -> None:
-    """Raise ValueError for what a task needs and is not given, before a model is loaded."""
-    if source.task == "zero-shot-image-classification":
-        choices(source, options)
-    useless = [key for key in ("image", "audio", "text") if key in options and key != source.medium]
-    if useless:
-        raise ValueError(f"{useless[0]}= is not for {source.task}, which takes {either([source.medium])}=COLUMN")

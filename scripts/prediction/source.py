@@ -1,4 +1,4 @@
-"""Open the model of a run, a folder or the Hub: its task, which follows from its class, and its pipeline."""
+"""Open the model of a run, a folder or the Hub: its head, which follows from its class, and its pipeline."""
 
 import json
 from collections.abc import Mapping
@@ -10,66 +10,49 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
-import qkv  # noqa: F401  registers our classes
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_json
 from qkv.scripts.common.files import RECORD, model_folder
+from qkv.scripts.common.heads import HEADS, Head
 from qkv.scripts.common.words import either
 
 CONTACTS = "contact-prediction"
-# Of AutoModel, which has models without a head, too.
-CONTACT_HEADS = ("QkvEncoderForContactPrediction", "QkvPairForContactPrediction")
-# The Auto classes of each task, by the pipeline's name for it.
-TASKS: dict[str, tuple[str, ...]] = {
-    "text-classification": ("AutoModelForSequenceClassification",),
-    "token-classification": ("AutoModelForTokenClassification",),
-    "fill-mask": ("AutoModelForMaskedLM",),
-    "translation": ("AutoModelForSeq2SeqLM",),
-    "text-generation": ("AutoModelForCausalLM",),
-    "image-classification": ("AutoModelForImageClassification",),
-    "object-detection": ("AutoModelForObjectDetection",),
-    "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
-    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
-    CONTACTS: ("AutoModel",),
-}
-WITHOUT_PIPELINE = ("translation", CONTACTS)  # that of translation is no more
-# Heads whose names do not end as their Auto class.
-HEADS = {
-    "AutoModelForSeq2SeqLM": "ForConditionalGeneration",
-    "AutoModelForZeroShotImageClassification": "DualEncoderModel",
-}
-IMAGES = ("image-classification", "object-detection", "zero-shot-image-classification")
+TASKS = {head.task: head for head in HEADS if head.task}
+ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
+UNLIMITED = 10**9  # the limit of a tokenizer that knows none is larger
 
 
 @dataclass
 class Source:
-    """A model: its name as given, its folder, task and class, and the record of the run that it is from, if any."""
+    """A model: its name as typed, its folder, head and class, and the record of the run that made it, if any."""
 
     name: str
     folder: Path
-    task: str
-    auto_class: str
+    head: Head
     model_class: str
     record: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def architecture(self) -> str:
-        """Return its class, or of any but heads on pairs of residues what stands for those of ours with its head."""
-        if self.task == CONTACTS:
-            return self.model_class
-        return "Qkv" + (HEADS.get(self.auto_class) or self.auto_class.removeprefix("AutoModel"))
-
-    @property
-    def public_name(self) -> str:
-        """Return the Hub id, or the folder's own name: where that lies is nobody's business whom a page reaches."""
-        folder = Path(self.name).expanduser()
-        return folder.resolve().name if folder.is_dir() else self.name
+    def task(self) -> str:
+        """Return the task of its head."""
+        return self.head.task
 
     @property
     def medium(self) -> str:
         """Return the kind of its inputs: text, image or audio."""
-        return "image" if self.task in IMAGES else "audio" if "speech" in self.task else "text"
+        return self.head.medium
+
+    @property
+    def architecture(self) -> str:
+        """Return a name of ours with its head; the class itself for contacts, where the layout of tokens differs."""
+        return self.model_class if self.task == CONTACTS else f"Qkv{self.head.ending}"
+
+    @property
+    def public_name(self) -> str:
+        """Return the Hub id, or the folder's name without the path to it."""
+        folder = Path(self.name).expanduser()
+        return folder.resolve().name if folder.is_dir() else self.name
 
     @cached_property
     def pipeline(self) -> Any:
@@ -83,9 +66,9 @@ class Source:
     @cached_property
     def model(self) -> Any:
         """Load the model, ready to predict."""
-        if self.task not in WITHOUT_PIPELINE:
+        if self.head.has_pipeline:
             return self.pipeline.model
-        return getattr(transformers, self.auto_class).from_pretrained(self.where, **self.options).eval()
+        return getattr(transformers, self.head.auto_class).from_pretrained(self.where, **self.options).eval()
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -98,8 +81,13 @@ class Source:
         return read_by(self.model, self.tokenizer)
 
     @property
+    def labels(self) -> list[str]:
+        """Return its classes in the order of their numbers, in which a stock config need not have them."""
+        return [label for _, label in sorted(self.model.config.id2label.items())]
+
+    @property
     def where(self) -> str:
-        """Return what transformers loads: the folder, or the Hub id where its own code is to run."""
+        """Return the name that transformers loads: the folder, or the Hub id where its own code is to run."""
         on_hub = "trust_remote_code" in self.options and not Path(self.name).is_dir()
         return at_revision(self.name, None)[0] if on_hub else str(self.folder)
 
@@ -110,17 +98,12 @@ class Source:
         return {role: text[key] for role, key in ROLES.items() if text.get(key)}
 
 
-UNLIMITED = 10**9  # what a tokenizer that knows no limit says is more
-
-
 def read_by(model: Any, tokenizer: Any) -> int | None:
     """Return the tokens of the longest text that a model and its tokenizer read; None where neither says so."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < UNLIMITED]
-    return min(limits, default=None)
-
-
-ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}
+    return min(
+        (limit for limit in (positions, tokenizer.model_max_length) if 0 < (limit or 0) < UNLIMITED), default=None
+    )
 
 
 def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
@@ -136,30 +119,33 @@ def open_source(name: str, revision: str | None = None, *, trust_remote_code: bo
     options: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
     if trust_remote_code and not is_here and (commit := at_revision(name, revision)[1]):
         options["revision"] = commit
-    known_as = task_of(name, folder, options)
     record = Path(name).expanduser() / RECORD
     known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    return Source(name, folder, *known_as, known, options)
+    return Source(name, folder, *head_of(name, folder, options), known, options)
 
 
-def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the task of a model's class, its Auto class and the class itself; ValueError for one without a task."""
+def head_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[Head, str]:
+    """Return the head of a model and its class; ValueError for one without a task."""
     try:
-        config: Any = AutoConfig.from_pretrained(folder, **{k: v for k, v in options.items() if k != "revision"})
+        config: Any = AutoConfig.from_pretrained(folder, trust_remote_code="trust_remote_code" in options or None)
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         mend = "where it needs its own code, --trust-remote-code runs that"
         raise ValueError(f"{name}: its config cannot be read ({reason}); {mend}") from None
     classes = list(config.architectures or ())
-    own = getattr(config, "auto_map", None) or {}
-    for task, autos in TASKS.items():
-        for auto in autos:
-            mapping = getattr(transformers, auto)._model_mapping
-            known = mapping[type(config)] if type(config) in mapping else ()
-            names = {each.__name__ for each in (known if isinstance(known, tuple) else (known,))}
-            names |= {own[auto].rpartition(".")[2]} if auto in own else set()
-            names &= set(CONTACT_HEADS) if task == CONTACTS else names
-            if own_class := next((each for each in classes if each in names), None):
-                return task, auto, own_class
+    for head in HEADS:
+        names = loaded_by(head.auto_class, config) if head.task else set()
+        # AutoModel loads models without a head, too.
+        own = [each for each in classes if each in names and (head.auto_class != "AutoModel" or head.ending in each)]
+        if own:
+            return head, own[0]
     said = ", ".join(classes) or "a model without a class in its config"
     raise ValueError(f"{name} is {said}, which has no task here; the tasks are {either(list(TASKS))}")
+
+
+def loaded_by(auto_class: str, config: Any) -> set[str]:
+    """Return the names of the classes that an Auto class loads for a config, those of remote code among them."""
+    known = getattr(transformers, auto_class)._model_mapping.get(type(config), ())
+    remote = (getattr(config, "auto_map", None) or {}).get(auto_class)
+    classes = known if isinstance(known, tuple | list) else (known,)
+    return {each.__name__ for each in classes} | ({remote.rpartition(".")[2]} if remote else set())

@@ -26,7 +26,7 @@ STORY = ("title", "limits", "prompt")
 TEXTS, QUOTES = {*STORY, *(f"card.{name}" for name in types_of(Card))}, ("'", '"')
 # The safe loader in C, where libyaml is there: ten times as fast.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
+NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 
 
 def names() -> list[str]:
@@ -184,8 +184,8 @@ def convert_plain(key: str, value: Any, kind: type) -> Any:
             return kind(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    if kind is dict and isinstance(value, dict):
-        return value
+    if kind in (dict, list) and isinstance(value, kind):
+        return [str(each) for each in value] if kind is list else value
     raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}{such_as(key)}")
 
 

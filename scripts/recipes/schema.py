@@ -225,6 +225,8 @@ class Output:
         resume: `auto` goes on from the newest checkpoint of the same recipe in the same folder; `never` refuses a
             folder that is not empty.
         tracker: Where logs go besides: tensorboard, trackio, wandb or mlflow, or several of them, as in wandb,mlflow.
+        metrics: Metrics of the evaluated splits beside those of the task: names of ours, such as `cer`, or Hub ids of
+            the library `evaluate`, such as `[rouge, matthews_correlation]`.
         watch: A metric, such as "validation loss", by which the weights of the best evaluation are kept instead of the
             last.
         patience (evaluations): Evaluations without a better one after which the training ends early.
@@ -239,6 +241,7 @@ class Output:
     async_save: bool = False
     resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
+    metrics: list[str] = field(default_factory=list)
     watch: str | None = None
     patience: Count | None = None
 

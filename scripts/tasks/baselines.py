@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Baselines, Corpus, Splits
 from qkv.scripts.data.structures.dot_bracket import contact_map
 from qkv.scripts.tasks.metrics import measure
 
@@ -25,15 +25,21 @@ def joined(corpus: Corpus, split: str) -> list[str]:
     return corpus.texts[split] if pairs is None else list(map("\n".join, zip(corpus.texts[split], pairs, strict=True)))
 
 
-def can_fit(machine: Any, texts: Sequence[str], targets: Sequence[float]) -> bool:
-    """Fit a model of scikit-learn; tell whether the texts have words for it."""
-    try:
-        machine.fit(texts, targets)
-    except ValueError as error:
-        if "no terms remain" in str(error) or "empty vocabulary" in str(error):
-            return False
-        raise
-    return True
+def fitted(corpus: Corpus, machines: Mapping[str, Any], targets: Splits[Any], metrics: Sequence[str]) -> Baselines:
+    """Fit models of scikit-learn to texts, and measure those that the texts have words for."""
+    scores: Baselines = {}
+    for name, machine in machines.items():
+        try:
+            machine.fit(joined(corpus, "train"), targets["train"])
+        except ValueError as error:
+            if "no terms remain" not in str(error) and "empty vocabulary" not in str(error):
+                raise
+            continue
+        scores[name] = {
+            split: measure(metrics, machine.predict(joined(corpus, split)).tolist(), targets[split])
+            for split in corpus.evaluated
+        }
+    return scores
 
 
 def linear_regression(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
@@ -42,30 +48,19 @@ def linear_regression(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
         "the mean of the training": DummyRegressor(),
         "TF-IDF of words + ridge regression (scikit-learn)": make_pipeline(TfidfVectorizer(sublinear_tf=True), Ridge()),
     }
-    scores: Baselines = {}
-    for name, machine in machines.items():
-        if not can_fit(machine, joined(corpus, "train"), corpus.numbers["train"]):
-            continue
-        scores[name] = {
-            split: measure(metrics, machine.predict(joined(corpus, split)).tolist(), corpus.numbers[split])
-            for split in corpus.evaluated
-        }
-    return scores
+    return fitted(corpus, machines, corpus.numbers, metrics)
 
 
 def linear_models(corpus: Corpus) -> Baselines:
     """Fit logistic regression on TF-IDF of words and of characters."""
-    scores: Baselines = {}
-    for unit, options in {"words": {}, "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)}}.items():
-        features = TfidfVectorizer(sublinear_tf=True, min_df=2, **options)
-        machine = make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000))
-        if not can_fit(machine, joined(corpus, "train"), corpus.labels["train"]):
-            continue
-        scores[f"TF-IDF of {unit} + logistic regression (scikit-learn)"] = {
-            name: measure(["accuracy", "f1_macro"], machine.predict(joined(corpus, name)).tolist(), corpus.labels[name])
-            for name in corpus.evaluated
-        }
-    return scores
+    units: dict[str, dict[str, Any]] = {"words": {}, "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)}}
+    machines = {
+        f"TF-IDF of {unit} + logistic regression (scikit-learn)": make_pipeline(
+            TfidfVectorizer(sublinear_tf=True, min_df=2, **options), LogisticRegression(C=10.0, max_iter=1000)
+        )
+        for unit, options in units.items()
+    }
+    return fitted(corpus, machines, corpus.labels, ("accuracy", "f1_macro"))
 
 
 def copy_source(corpus: Corpus, metrics: Sequence[str]) -> Baselines:

@@ -14,8 +14,7 @@ from qkv.scripts.data.tokenization import byte_counts, cached_tokenizer, config_
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
 
@@ -26,7 +25,6 @@ class TextGeneration(Task):
     kind = "text-generation"
 
     def count(self, batch: Batch) -> int:
-        """Return how many tokens are to be predicted."""
         return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
@@ -69,7 +67,6 @@ class CausalLM(TextGeneration):
         return rows
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the bytes of the predicted tokens of a byte-level tokenizer."""
         return {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {}
 
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
@@ -80,26 +77,25 @@ class CausalLM(TextGeneration):
         return {"loss": sums["loss"] / sums["targets"], **metrics}
 
     def baselines(self) -> Baselines:
-        """Measure n-grams of bytes."""
         return {} if self.corpus.stream else byte_ngram(self.corpus)
 
     def sample(self) -> dict[str, Any]:
-        """Return the first words of the test."""
         text = first(self.corpus.texts)
         return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
 
-    def example(self, model: Any) -> Example | None:
-        """Return the first words of the test, and the model's greedy continuation."""
+    def question(self) -> tuple[str, dict[str, Any]] | None:
         if self.corpus.stream:
             return None
-        tokenizer, room = self.processor, self.processor.model_max_length
-        prompt = " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4]
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        options = {"max_new_tokens": min(NEW_TOKENS, room - inputs["input_ids"].shape[1]), "do_sample": False}
-        with torch.no_grad():
-            tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
-        text = prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))
-        return Example(prompt, {"generated_text": text}, options)
+        room = self.processor.model_max_length
+        return greedily(
+            self.processor, " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4], room
+        )
+
+
+def greedily(tokenizer: Any, prompt: str, room: int) -> tuple[str, dict[str, Any]]:
+    """Return a prompt, and the options of greedy decoding of as many tokens as there is room for."""
+    new = min(NEW_TOKENS, room - len(tokenizer(prompt)["input_ids"]))
+    return prompt, {"max_new_tokens": max(1, new), "do_sample": False}
 
 
 class TargetLM(CausalLM):
@@ -120,17 +116,14 @@ class TargetLM(CausalLM):
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded on the right, where a causal model's other tokens do not see it."""
         batch = pad_batch(records, {"labels": IGNORED})
         return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test, and the token at which its target starts."""
         own = of_text(first(self.corpus.texts))
         return {name: text + self.tokenize.tokenizer.bos_token for name, text in own.items()}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of right tokens, and of targets of which all are right."""
         wanted = batch["labels"][:, 1:]
         due = wanted != IGNORED
         right = (outputs.logits[:, :-1].argmax(-1) == wanted) & due
@@ -142,19 +135,11 @@ class TargetLM(CausalLM):
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
 
     def baselines(self) -> Baselines:
-        """Measure nothing."""
         return {}
 
-    def example(self, model: Any) -> Example:
-        """Return the first text of the test with the start token of a target, and what the model writes greedily."""
-        tokenizer, prompt = self.processor, self.corpus.texts["test"][0] + self.processor.bos_token
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        room = max(1, self.config["max_position_embeddings"] - inputs["input_ids"].shape[1])
-        options = {"max_new_tokens": min(NEW_TOKENS, room), "do_sample": False}
-        with torch.no_grad():
-            tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
-        text = prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))
-        return Example(prompt, {"generated_text": text}, options)
+    def question(self) -> tuple[str, dict[str, Any]]:
+        prompt = self.corpus.texts["test"][0] + self.processor.bos_token
+        return greedily(self.processor, prompt, self.config["max_position_embeddings"])
 
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:

@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import send_to_device
 from matplotlib.figure import Figure
 
-from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
+from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record, model_inputs
 from qkv.scripts.data.structures.dot_bracket import contact_map, partners_of
@@ -21,8 +21,7 @@ from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import pair_frequencies
 from qkv.scripts.tasks.metrics import APART, CONTACT, measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 # An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
 TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
@@ -38,6 +37,7 @@ class ContactPrediction(Task):
 
     Each residue is a token; of an encoder there are a start and an end token around them. Metrics are those of CASP, of
     pairs at least three apart: the share of contacts among the L/5, L/2 and L most probable pairs of L residues.
+    Residues that were cut off are predicted without contacts.
     """
 
     kind = "contact-prediction"
@@ -45,8 +45,8 @@ class ContactPrediction(Task):
     def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
         self.chains, self.length = data, recipe.text.length
         self.ends = ends_of(recipe.model.architecture)
-        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], TEMPLATES[recipe.model.architecture])
-        self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED}
+        self.tokenizer = tokenizer_for(recipe, data.sequences.get("train", []), TEMPLATES[recipe.model.architecture])
+        self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED, "_whole": IGNORED}
         tokens = {
             name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
         }
@@ -60,23 +60,26 @@ class ContactPrediction(Task):
 
     def examples_of(self, ids: Sequence[np.ndarray], structures: Sequence[str]) -> Columns:
         """Return the tokens of chains, and of each residue the place of its partner, -1 where it has none."""
-        partners = [partners_of(own)[: len(row) - self.ends] for row, own in zip(ids, structures, strict=True)]
-        return padded_columns({"input_ids": (ids, self.fills["input_ids"]), "partners": (partners, IGNORED)})
+        whole = list(map(partners_of, structures))
+        read = [own[: len(row) - self.ends] for row, own in zip(ids, whole, strict=True)]
+        examples = padded_columns({"input_ids": (ids, self.fills["input_ids"]), "partners": (read, IGNORED)})
+        if any(len(own) < len(every) for own, every in zip(read, whole, strict=True)):
+            examples.columns["_whole"] = pad_rows(whole, IGNORED)
+        return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest chain, with a label for each pair of residues."""
         batch = pad_with_mask(records, self.fills)
-        partners = batch.pop("partners")
-        real = partners != IGNORED
-        contacts = (partners[:, :, None] == torch.arange(partners.shape[1])).long()
-        return {**batch, "labels": contacts.where(real[:, :, None] & real[:, None], IGNORED)}
+        labels = contacts_of(batch.pop("partners"))
+        return {**batch, "labels": labels}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the map of probabilities and that of contacts of each chain."""
-        answers = []
-        for scores, labels in zip(outputs.logits.float().sigmoid(), batch["labels"], strict=True):
-            count = int((labels.diagonal() != IGNORED).sum())
-            answers.append(tuple(each[:count, :count].cpu().numpy() for each in (scores, labels)))
+        answers, references = [], contacts_of(batch["_whole"]) if "_whole" in batch else batch["labels"]
+        for scores, labels, read in zip(outputs.logits.float().sigmoid(), references, batch["labels"], strict=True):
+            count, seen = (int((each.diagonal() != IGNORED).sum()) for each in (labels, read))
+            predicted = np.zeros((count, count), dtype=np.float32)
+            predicted[:seen, :seen] = scores[:seen, :seen].cpu().numpy()
+            answers.append((predicted, labels[:count, :count].cpu().numpy()))
         return answers
 
     def shown(self, answer: Answer) -> Record:
@@ -88,7 +91,6 @@ class ContactPrediction(Task):
         return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
 
     def baselines(self) -> Baselines:
-        """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""
         sequences, structures = self.chains.sequences, self.chains.structures
         frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
         for name in self.splits:
@@ -98,11 +100,9 @@ class ContactPrediction(Task):
         return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first chain of the test."""
         return of_text(first(self.chains.sequences))
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Draw the contact maps of some chains of the test."""
         split = self.splits["test"]
         records = split.__getitems__(range(min(DRAWN, len(split))))
         batch = send_to_device(self.collate(records, None), model.device)
@@ -110,6 +110,13 @@ class ContactPrediction(Task):
             answers = self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
         draw_contacts(answers, folder / "contacts.png")
         return dict(PICTURE)
+
+
+def contacts_of(partners: torch.Tensor) -> torch.Tensor:
+    """Return whether two residues are partners (B, L, L), by the place of the partner of each (B, L)."""
+    real = partners != IGNORED
+    contacts = (partners[:, :, None] == torch.arange(partners.shape[1], device=partners.device)).long()
+    return contacts.where(real[:, :, None] & real[:, None], IGNORED)
 
 
 def ends_of(architecture: str) -> int:

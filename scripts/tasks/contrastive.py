@@ -23,8 +23,7 @@ from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.sample import LONGEST, first, of_image
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import LONGEST, Answer, Task, first, of_image
 
 CANDIDATES = 32  # captions to choose from in evaluation
 OFFERED = 3  # captions to choose from on the card
@@ -50,7 +49,6 @@ class Contrastive(Task):
         super().__init__(data, splits, processor, config, truncated=truncated(processor, data.captions, splits))
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of images and captions, in training with `return_loss`."""
         numbers, own = (torch.as_tensor([int(record[name]) for record in records]) for name in ("caption", "place"))
         processor = self.processor.image_processor
         if "levels" in records[0]:
@@ -67,11 +65,9 @@ class Contrastive(Task):
         return {"pixel_values": pixels, **texts, **asked, "_caption": numbers, "_place": own}
 
     def count(self, batch: Batch) -> int:
-        """Return the number of pairs."""
         return len(batch["pixel_values"])
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of the pairs of this batch."""
         return {"loss": batch_loss(outputs)}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
@@ -104,7 +100,6 @@ class Contrastive(Task):
         return metrics
 
     def sample(self) -> dict[str, Any]:
-        """Describe the first image of the test, and return its caption and two others to choose from."""
         record, most = first(self.splits), LONGEST // OFFERED
         if not record:
             return {}
@@ -112,16 +107,12 @@ class Contrastive(Task):
         offered = [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]
         return {"prompt": offered, **of_image(check_image(record["image"]).size)}
 
-    def example(self, model: Any) -> Example:
-        """Return the first image of the test, and the caption that the model gives it among the first ones."""
+    def question(self) -> tuple[Any, dict[str, Any]]:
         (record,) = self.splits["test"].__getitems__([0])
         made = "levels" in record
         image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
         texts = self.captions if made else self.captions[:CANDIDATES]
-        inputs = self.processor(text=texts, images=image, padding=True, truncation=True, return_tensors="pt")
-        with torch.no_grad():
-            best = int(model(**inputs.to(model.device)).logits_per_image.argmax())
-        return Example(image, {"label": texts[best]}, {"candidate_labels": texts, "hypothesis_template": "{}"})
+        return image, {"candidate_labels": texts, "hypothesis_template": "{}"}
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
@@ -151,7 +142,7 @@ def pretrained_processor(init: str) -> CLIPProcessor:
 def truncated(processor: CLIPProcessor, captions: Sequence[str], splits: Mapping[str, Any]) -> dict[str, Any]:
     """Count the captions, one of each image, that were truncated to the fixed length of CLIP's tokenizer."""
     whole = [len(row) for row in tokenize(processor.tokenizer, captions)]
-    numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items()}
+    numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items() if split is not None}
     lengths = {name: [whole[int(number)] for number in own] for name, own in numbers.items()}
     return count_truncated(lengths, processor.tokenizer.model_max_length, "")
 

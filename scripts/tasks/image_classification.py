@@ -14,8 +14,7 @@ from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Augmentation, Recipe
-from qkv.scripts.tasks.sample import first, of_image
-from qkv.scripts.tasks.task import Example, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_image
 
 # Of a crop: the least share of the image, and its largest aspect ratio. Szegedy et al. 2015, §6.
 MIN_AREA, MAX_RATIO = 0.08, 4 / 3
@@ -26,13 +25,13 @@ class ImageClassification(Task):
     """Classify images, of which training crops a part that follows from their place, or changes them by `augment`."""
 
     kind = "image-classification"
+    has_references = True
 
     def __init__(self, recipe: Recipe, data: ImageData) -> None:
         self.images, self.recipe = data, recipe
         super().__init__(data, {"train": data.train, **data.splits}, data.processor, data.config, data.labels)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Return pixels and labels."""
         if self.images.collate:
             return self.images.collate(records, places)
         images = [check_image(record["image"]) for record in records]
@@ -47,27 +46,22 @@ class ImageClassification(Task):
             squares = [random_crop(image, draw) for image, draw in zip(images, draws, strict=True)]
         return {"pixel_values": self.processor(squares, return_tensors="pt")["pixel_values"], "labels": labels}
 
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the predicted class of each image, and its label."""
+        return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
+
     def score(self, outputs: Any, batch: Batch) -> dict[str, torch.Tensor]:
-        """Return the number of right predictions."""
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
     def baselines(self) -> Baselines:
-        """Measure what the data are known for."""
         return self.images.baselines()
 
     def sample(self) -> dict[str, Any]:
-        """Describe the first image of the test."""
         record = first(self.splits)
         return of_image(check_image(record["image"]).size, [self.labels[record["label"]]]) if record else {}
 
-    def example(self, model: Any) -> Example | None:
-        """Return the sample of the data, if there is one, and the model's class."""
-        sample = self.images.sample
-        if sample is None:
-            return None
-        with torch.no_grad():
-            label = int(model(**self.processor(sample, return_tensors="pt").to(model.device)).logits.argmax())
-        return Example(sample, {"label": self.labels[label]})
+    def question(self) -> tuple[Any, dict[str, Any]] | None:
+        return None if self.images.sample is None else (self.images.sample, {})
 
 
 def center_crop(image: Image.Image) -> Image.Image:

@@ -20,8 +20,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, cached_tokenizer, co
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 NEEDS = ("cls", "sep", "mask")
 MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are kept
@@ -67,7 +66,6 @@ class MaskedLM(Task):
         return [[{"input_ids": piece} for piece in pieces] for pieces in self.split_texts(texts)]
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of rows; in training each is masked by its place, else they are masked already."""
         batch = pad_with_mask(records, {"input_ids": self.tokenizer.pad_token_id})
         length = batch["input_ids"].shape[1]
         if places is None:
@@ -94,7 +92,6 @@ class MaskedLM(Task):
         return {"input_ids": changed, "labels": labels}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return how many of the predicted tokens are right."""
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
@@ -103,21 +100,14 @@ class MaskedLM(Task):
         return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
 
     def baselines(self) -> Baselines:
-        """Measure the most frequent token."""
         return {} if self.corpus.stream else most_frequent_token(self.train, self.special, self.splits)
 
     def sample(self) -> dict[str, Any]:
-        """Return the first words of the test, the last of them masked."""
         words = (first(self.corpus.texts) or "").replace("{", "{{").replace("}", "}}").split()[:WORDS]
         return of_text(" ".join([*words[:-1], "{mask}"]) if words else "")
 
-    def example(self, model: Any) -> Example | None:
-        """Return the first words of the test, the last of them masked, and the model's prediction."""
+    def question(self) -> tuple[str, dict[str, Any]] | None:
         if self.corpus.stream:
             return None
         words = self.corpus.texts["test"][0].split()[:WORDS]
-        given = " ".join([*words[:-1], self.tokenizer.mask_token])
-        inputs = self.tokenizer(given, return_tensors="pt").to(model.device)
-        with torch.no_grad():
-            logits = model(**inputs).logits[inputs["input_ids"] == self.tokenizer.mask_token_id]
-        return Example(given, {"token": int(logits[0].argmax())})
+        return " ".join([*words[:-1], self.tokenizer.mask_token]), {}

@@ -1,17 +1,21 @@
-"""Metrics that need no download, computed by the libraries that define them.
+"""Metrics in the form of `evaluate`: ours, which need no network, and those of the Hub.
 
-Each is a function of METRICS, of all predictions and their references: `METRICS["wer"](["le chat"], ["un chat"])`.
+Ours are computed by the libraries that define them. `load("wer")` gives one, and so does `evaluate.load` of this file:
+`evaluate.load("scripts/tasks/metrics.py", "wer").compute(predictions=["le chat"], references=["un chat"])`.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
+from functools import cache, partial
 from io import StringIO
 from itertools import count, zip_longest
 from typing import Any
 
+import evaluate
 import jiwer
 import numpy as np
+from datasets import Features, List, Value
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -19,25 +23,19 @@ from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 
+from qkv.scripts.common.words import did_you_mean
+
+MISSED = ""  # the predicted class of a word that the model did not read
 # Of contacts: how far apart the residues of a pair are at least, the probability above which it is one, and of which
 # part of L the most probable pairs are.
 APART, CONTACT, TOPS = 3, 0.5, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
-Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
+Scores = dict[str, float]
 
 
-def accuracy(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    """Return the share of right classes."""
-    return float(accuracy_score(references, predictions))
-
-
-def f1_macro(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    """Return the mean F1 of the classes, each counted alike; a class that was never right counts as 0."""
-    return float(f1_score(references, predictions, average="macro", zero_division=0))
-
-
-def f1_weighted(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    """Return the mean F1 of the classes, each counted by its references; a class that was never right counts as 0."""
-    return float(f1_score(references, predictions, average="weighted", zero_division=0))
+def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> float:
+    """Return the mean F1 of the classes, 0 for one that was never right; `MISSED` is none of them."""
+    classes = sorted({*predictions, *references} - {MISSED}) if MISSED in predictions else None
+    return f1_score(references, predictions, labels=classes, average=average, zero_division=0)
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -56,74 +54,36 @@ def bits_per_byte(nats: Sequence[float], sizes: Sequence[int]) -> float:
     return math.fsum(nats) / math.log(2) / sum(sizes)
 
 
-def corpus_score(scorer: Any, predictions: Sequence[str], references: Sequence[Any]) -> float:
-    """Return the score of a corpus from 0 to 100, by sacrebleu; a reference is a text, or a list of them."""
+def corpus_score(predictions: Sequence[str], references: Sequence[Any], scorer: Any) -> float:
+    """Return the score of a corpus from 0 to 100, by sacrebleu; a reference is a text, or a list of them.
+
+    Sources: BLEU of Papineni et al. 2002, https://aclanthology.org/P02-1040, as in Post 2018, A Call for Clarity in
+        Reporting BLEU Scores, https://arxiv.org/abs/1804.08771; chrF2 of Popović 2015, https://aclanthology.org/W15-3049
+    """
     several = [[text] if isinstance(text, str) else text for text in references]
-    score: float = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)]).score
-    return score
+    return scorer().corpus_score(predictions, [list(column) for column in zip_longest(*several)]).score
 
 
-def bleu(predictions: Sequence[str], references: Sequence[Any]) -> float:
-    """Return the overlap with references in runs of one to four words, from 0 to 100, by sacrebleu.
-
-    Source: Papineni et al. 2002, https://aclanthology.org/P02-1040; as in Post 2018, A Call for Clarity in Reporting
-        BLEU Scores, https://arxiv.org/abs/1804.08771
-    """
-    return corpus_score(BLEU(), predictions, references)
+def error_rate(predictions: Sequence[str], references: Sequence[str], rate: Callable[..., float]) -> float:
+    """Return the words (WER) or characters (CER) to insert, delete and replace, by those of the references."""
+    return rate(list(references), list(predictions))
 
 
-def chrf(predictions: Sequence[str], references: Sequence[Any]) -> float:
-    """Return the overlap with references in runs of one to six characters, chrF2 from 0 to 100, by sacrebleu.
-
-    Source: Popović 2015, https://aclanthology.org/W15-3049
-    """
-    return corpus_score(CHRF(), predictions, references)
+def correlation(predictions: Sequence[float], references: Sequence[float], test: Callable[..., Any]) -> float:
+    """Return the correlation of numbers, or of their ranks; 0 where one side is constant or has one number."""
+    both_vary = len(set(predictions)) > 1 and len(set(references)) > 1
+    return test(predictions, references).statistic if both_vary else 0.0
 
 
-def wer(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Return the word error rate: words to insert, delete and replace, by the words of the references."""
-    return float(jiwer.wer(list(references), list(predictions)))
-
-
-def cer(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Return the character error rate: characters to insert, delete and replace, by those of the references."""
-    return float(jiwer.cer(list(references), list(predictions)))
-
-
-def mae(predictions: Sequence[float], references: Sequence[float]) -> float:
-    """Return the mean absolute error of numbers."""
-    return float(mean_absolute_error(references, predictions))
-
-
-def rmse(predictions: Sequence[float], references: Sequence[float]) -> float:
-    """Return the root of the mean squared error of numbers."""
-    return float(root_mean_squared_error(references, predictions))
-
-
-def pearson(predictions: Sequence[float], references: Sequence[float]) -> float:
-    """Return the linear correlation of numbers; 0 where one side is constant or has one number, for then is none."""
-    return float(pearsonr(predictions, references).statistic) if both_vary(predictions, references) else 0.0
-
-
-def spearman(predictions: Sequence[float], references: Sequence[float]) -> float:
-    """Return the correlation of the ranks of numbers; 0 where one side is constant or has one number."""
-    return float(spearmanr(predictions, references).statistic) if both_vary(predictions, references) else 0.0
-
-
-def both_vary(predictions: Sequence[float], references: Sequence[float]) -> bool:
-    """Tell whether there are different numbers on both sides, without which there is no correlation."""
-    return len(set(predictions)) > 1 and len(set(references)) > 1
-
-
-def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
+def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
     """Score named entities in rows of IOB tags: one is right when its type and both ends are."""
     measures = {"precision": spans.precision_score, "recall": spans.recall_score, "f1": spans.f1_score}
-    rows = list(references), list(predictions)
+    rows = list(references), [["O" if tag == MISSED else tag for tag in row] for row in predictions]
     scores = {name: float(score(*rows, zero_division=0)) for name, score in measures.items()}
-    return {**scores, "accuracy": float(spans.accuracy_score(*rows))}
+    return {**scores, "accuracy": float(spans.accuracy_score(list(references), list(predictions)))}
 
 
-def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
     """Return the average precision of boxes as COCO has it: over classes, recalls, and overlaps (IoU) from 0.5 to 0.95.
 
     `ap50` and `ap75` are of one overlap. Predictions of each image are `boxes` (left, top, right, bottom in pixels),
@@ -134,14 +94,14 @@ def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> 
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    there, detections = COCO(), list(annotations(predictions))
+    truth, detections = COCO(), list(annotations(predictions))
     classes = sorted({label for image in references for label in image["labels"]})
     images = [{"id": number} for number in range(len(references))]
-    there.dataset = {"images": images, "annotations": list(annotations(references)),
+    truth.dataset = {"images": images, "annotations": list(annotations(references)),
                      "categories": [{"id": label} for label in classes]}  # fmt: skip
     with redirect_stdout(StringIO()):
-        there.createIndex()
-        scorer = COCOeval(there, there.loadRes(detections) if detections else COCO(), "bbox")
+        truth.createIndex()
+        scorer = COCOeval(truth, truth.loadRes(detections) if detections else COCO(), "bbox")
         scorer.evaluate()
         scorer.accumulate()
         scorer.summarize()
@@ -161,7 +121,7 @@ def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
                    "area": box[2] * box[3], "iscrowd": 0, **score}  # fmt: skip
 
 
-def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
     """Score maps of contacts (L, L): probabilities and, of the same chains of L residues, 1 for a contact and else 0.
 
     Of pairs at least three apart: F1 at 0.5; as in CASP, the mean share of contacts among the L/5, L/2 and L most
@@ -175,6 +135,7 @@ def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str,
 
 def contact_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
     """Return what a chain adds to the sums of `contact_scores`."""
+    predicted, reference = np.asarray(predicted), np.asarray(reference)
     pairs = ranked_pairs(predicted)
     said, true = predicted[pairs] > CONTACT, reference[pairs] == 1
     if not len(true):
@@ -190,7 +151,7 @@ def ranked_pairs(predicted: Any) -> tuple[Any, Any]:
     return first[order], last[order]
 
 
-def contact_scores(sums: Any) -> dict[str, float]:
+def contact_scores(sums: Any) -> Scores:
     """Return the scores of chains by their number, their pairs that are right, predicted and true, and other sums."""
     chains, right, predicted, true, *others = map(float, sums)
     names = (*TOPS, "exact_match")
@@ -199,47 +160,130 @@ def contact_scores(sums: Any) -> dict[str, float]:
 
 
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
-METRICS: dict[str, Metric] = {
-    "accuracy": accuracy,
-    "f1_macro": f1_macro,
-    "f1_weighted": f1_weighted,
+METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
+    "accuracy": accuracy_score,
+    "f1_macro": partial(f1, average="macro"),
+    "f1_weighted": partial(f1, average="weighted"),
     "exact_match": exact_match,
     "perplexity": perplexity,
     "bits_per_byte": bits_per_byte,
-    "bleu": bleu,
-    "chrf": chrf,
-    "wer": wer,
-    "cer": cer,
-    "mae": mae,
-    "rmse": rmse,
-    "pearson": pearson,
-    "spearman": spearman,
+    "bleu": partial(corpus_score, scorer=BLEU),
+    "chrf": partial(corpus_score, scorer=CHRF),
+    "wer": partial(error_rate, rate=jiwer.wer),
+    "cer": partial(error_rate, rate=jiwer.cer),
+    "mae": mean_absolute_error,
+    "rmse": root_mean_squared_error,
+    "pearson": partial(correlation, test=pearsonr),
+    "spearman": partial(correlation, test=spearmanr),
     "seqeval": seqeval,
     "average_precision": average_precision,
     "contacts": contacts,
 }
+STRING, NUMBER = Value("string"), Value("float64")
+BOXES = {"boxes": List(List(NUMBER)), "labels": List(NUMBER)}
+# Types of a prediction and a reference, by metric; others compare texts, classes or numbers.
+TYPES: dict[str, list[tuple[Any, Any]]] = {
+    **dict.fromkeys(("bleu", "chrf"), [(STRING, STRING), (STRING, List(STRING))]),
+    "seqeval": [(List(STRING), List(STRING))],
+    "contacts": [(List(List(NUMBER)), List(List(NUMBER)))],
+    "average_precision": [(BOXES | {"scores": List(NUMBER)}, BOXES)],
+}
 
 
-def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+class LocalMetric(evaluate.Metric):
+    """The metric of METRICS that its `config_name` names."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        if self.config_name not in METRICS:
+            known = did_you_mean(self.config_name, [*METRICS], "metrics")
+            raise ValueError(f"there is no metric {self.config_name!r}; {known}")
+        function, kinds = METRICS[self.config_name], TYPES.get(self.config_name, [(STRING, STRING), (NUMBER, NUMBER)])
+        features = [Features({"predictions": one, "references": other}) for one, other in kinds]
+        about = str(getattr(function, "func", function).__doc__)
+        return evaluate.MetricInfo(description=about, citation="", features=features)
+
+    def compute(self, *, predictions: Any = None, references: Any = None, **options: Any) -> Any:
+        """Compute the metric; of values that are all given at once, without a copy of them in Arrow."""
+        if predictions is None or references is None:
+            return super().compute(predictions=predictions, references=references, **options)
+        return self._compute(predictions, references)
+
+    def _compute(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
+        value = METRICS[self.config_name](predictions, references)
+        return value if isinstance(value, dict) else {self.config_name: float(value)}
+
+
+@cache
+def load(name: str) -> Any:
+    """Return a metric of ours, or of the Hub by its id; ValueError where it cannot be had."""
+    if name in METRICS:
+        return LocalMetric(config_name=name, keep_in_memory=True)
+    try:
+        return evaluate.load(name, keep_in_memory=True)
+    except (OSError, ImportError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"metrics={name!r} is none of {', '.join(METRICS)}, nor a metric that the Hub gives: {reason}"
+        ) from None
+
+
+def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
     """Compute several metrics; ValueError when there is nothing to score, or not a reference for each."""
     if names and (not len(references) or len(predictions) != len(references)):
         raise ValueError(
             f"{', '.join(names)} of {len(predictions)} predictions and {len(references)} references: give as many "
             "of each, and at least one"
         )
-    metrics: dict[str, float] = {}
+    metrics: Scores = {}
     for name in names:
-        value = METRICS[name](predictions, references)
-        metrics |= value if isinstance(value, dict) else {name: value}
+        for key, value in load(name).compute(predictions=predictions, references=references).items():
+            if not isinstance(value, int | float | np.number):
+                raise ValueError(f"metrics={name!r} gives {key}={value!r}, which is no number; leave it out")
+            metrics[key] = float(value)
     return metrics
+
+
+def sums_by_row(
+    name: str, predictions: Sequence[Any], references: Sequence[Any]
+) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Scores]] | None:
+    """Return what each row adds to the sums of a metric, and the metric of such sums; None for one without sums."""
+    if name == "contacts":
+        return np.stack(list(map(contact_counts, predictions, references))), contact_scores
+    if name in SCORERS:
+        scorer = SCORERS[name]()
+        parts = np.asarray(scorer._extract_corpus_statistics(list(predictions), [list(references)]))
+        return parts, lambda sums: {name: scorer._compute_score_from_stats(sums.tolist()).score}
+    if name in ("accuracy", "f1_macro", "f1_weighted"):
+        return class_counts(predictions, references), lambda sums: {name: class_scores(sums)[name]}
+    return None
+
+
+def class_counts(predictions: Sequence[Any], references: Sequence[Any]) -> NDArray[np.int64]:
+    """Return ones where a class was right, true, and predicted: (rows, 3, classes)."""
+    numbers = {name: number for number, name in enumerate({*predictions, *references} - {MISSED})}
+    counts, rows = np.zeros((len(references), 3, len(numbers) + 1), dtype=np.int64), np.arange(len(references))
+    predicted, true = (np.array([numbers.get(name, -1) for name in names]) for names in (predictions, references))
+    counts[rows, 1, true] = counts[rows, 2, predicted] = 1
+    counts[rows, 0, true] = predicted == true
+    return counts[:, :, :-1]
+
+
+def class_scores(sums: NDArray[Any]) -> Scores:
+    """Return accuracy and mean F1 of right, true and predicted classes (3, classes), as scikit-learn has them."""
+    right, true, _ = present = sums[:, sums[1:].sum(0) > 0]
+    each = 2 * right / present[1:].sum(0)
+    return {
+        "accuracy": float(right.sum() / true.sum()),
+        "f1_macro": float(each.mean()),
+        "f1_weighted": float((each * true).sum() / true.sum()),
+    }
 
 
 def signatures(names: Sequence[str]) -> dict[str, str]:
     """Return the signatures of sacrebleu's metrics, which say how they were computed."""
     lines = {}
-    for name, kind in SCORERS.items():
-        if name in names:
-            scorer = kind()
-            corpus_score(scorer, ["a"], ["a"])  # which tells it the number of references
-            lines[name] = str(scorer.get_signature())
+    for name in (each for each in SCORERS if each in names):
+        scorer = SCORERS[name]()
+        scorer.corpus_score(["a"], [["a"]])  # which tells it the number of references
+        lines[name] = str(scorer.get_signature())
     return lines

@@ -22,8 +22,7 @@ from qkv.scripts.data.image_data import Box, ObjectData, check_objects
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.sample import first, of_image
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_image
 
 MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
 DRAWN, PER_ROW = 12, 6  # images that are drawn with the predictions
@@ -47,7 +46,6 @@ class ObjectDetection(Task):
         super().__init__(data, dict(data.tables), processor, labels=data.labels, metrics=("average_precision",))
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Return pixels, the mask of padding, and the objects of each image, in training mirrored half of the time."""
         images = [check_image(record["image"]) for record in records]
         objects = [check_objects(record["objects"], self.labels) for record in records]
         for index, place in enumerate(places or ()):
@@ -59,7 +57,6 @@ class ObjectDetection(Task):
         return {**{name: batch[name] for name in ("pixel_values", "pixel_mask")}, "labels": labels, "_size": sizes}
 
     def sample(self) -> dict[str, Any]:
-        """Describe the first image of the test."""
         record = first(self.splits)
         if not record:
             return {}
@@ -77,11 +74,9 @@ class ObjectDetection(Task):
         return [(as_lists(one), as_lists(other)) for one, other in zip(predictions, references, strict=True)]
 
     def count(self, batch: Batch) -> Tensor:
-        """Return the number of objects and of images of a batch."""
         return torch.tensor([sum(len(target["boxes"]) for target in batch["labels"]), len(batch["labels"])])
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of all images of a batch."""
         return {"loss": outputs.loss * len(batch["labels"])}
 
     def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
@@ -90,17 +85,10 @@ class ObjectDetection(Task):
         with torch.no_grad():
             return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
-    def example(self, model: Any) -> Example:
-        """Return the first image of the test, and the prediction of the first object query."""
-        record = self.tables["test"][0]
-        ((prediction, _),) = self.predict(model, [record])
-        sides = ("xmin", "ymin", "xmax", "ymax")
-        box = dict(zip(sides, map(int, prediction["boxes"][0]), strict=True))
-        expected = {"label": self.labels[prediction["labels"][0]], "box": box}
-        return Example(check_image(record["image"]), expected, {"threshold": 0.0})
+    def question(self) -> tuple[Any, dict[str, Any]]:
+        return check_image(self.tables["test"][0]["image"]), {"threshold": 0.0}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Draw the predictions on some images of the test."""
         table = self.tables["test"]
         records = list(table.select(range(min(DRAWN, len(table)))))
         images = [check_image(record["image"]) for record in records]

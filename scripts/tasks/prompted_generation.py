@@ -14,7 +14,7 @@ from qkv.scripts.data.examples import Batch, Columns
 from qkv.scripts.data.tokenization import START, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.causal_lm import TextGeneration
-from qkv.scripts.tasks.task import Answer, Example
+from qkv.scripts.tasks.task import Answer
 
 NEW_TOKENS = 12  # of the card's example, which are greedy
 
@@ -70,19 +70,13 @@ class PromptedGeneration(TextGeneration):
         return {"loss": loss, f"bits_per_{self.prompted.unit}": loss / log(2), **self.prompted.score(prompts, results)}
 
     def baselines(self) -> Baselines:
-        """Measure simpler methods."""
         return self.prompted.baselines(self.corpus)
 
-    def example(self, model: Any) -> Example:
-        """Return a prompt, and the first tokens that greedy decoding generates."""
-        others = self.generation["suppress_tokens"]
-        greedy = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "suppress_tokens": others}
-        prompt = self.corpus.texts["test"][0]
-        (text,) = generator(model, self.tokenizer, greedy)([prompt])
-        return Example(prompt, {"generated_text": text}, {**greedy, "return_full_text": False})
+    def question(self) -> tuple[str, dict[str, Any]]:
+        greedy = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "return_full_text": False}
+        return self.corpus.texts["test"][0], greedy | {"suppress_tokens": self.generation["suppress_tokens"]}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Leave pictures or sound that the model generates."""
         return self.prompted.products(generator(model, self.tokenizer, self.generation), folder)
 
 

@@ -24,6 +24,7 @@ from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.masked_lm import MaskedLM
+from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
 from qkv.scripts.tasks.seq2seq import Seq2Seq
@@ -61,32 +62,32 @@ CONTENTS = {
 
 
 @dataclass(frozen=True)
-class Head:
-    """A head by the end of its architecture's name: the data it learns from, its task, and the reader of `data=`.
+class Learning:
+    """The training of a head of the table of heads: its data, its task, and the reader of `data=`.
 
     `streams` says that it learns from a stream, too.
     """
 
     ending: str
     data: type
-    task: Callable[[Recipe, Any], Task]
+    task: Callable[..., Task]
     read: Callable[[Recipe], Any] | None = None
     streams: bool = False
 
 
-HEADS = (
-    Head("ForImageClassification", ImageData, ImageClassification, read_images, streams=True),
-    Head("ForObjectDetection", ObjectData, ObjectDetection, read_objects),
-    Head("DualEncoderModel", CaptionData, Contrastive, read_captions),
-    Head("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
-    Head("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
-    Head("ForCausalLM", PromptedCorpus, PromptedGeneration),
-    Head("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
-    Head("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
-    Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
-    Head("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
-    Head("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
-    Head("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
+LEARNING = (
+    Learning("ForImageClassification", ImageData, ImageClassification, read_images, streams=True),
+    Learning("ForObjectDetection", ObjectData, ObjectDetection, read_objects),
+    Learning("DualEncoderModel", CaptionData, Contrastive, read_captions),
+    Learning("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
+    Learning("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
+    Learning("ForCausalLM", PromptedCorpus, PromptedGeneration),
+    Learning("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
+    Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
+    Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
+    Learning("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
+    Learning("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
+    Learning("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
 )
 
 
@@ -99,32 +100,45 @@ def load(recipe: Recipe) -> Task:
     made = next((kind for kind, makers in EXAMPLE_DATA.items() if where in makers), None)
     if made is None and "/" not in where and not local_files(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
-    head = head_of(recipe, made)
-    if recipe.data.streaming and (made or not head.streams):
+    learning = learning_of(recipe, made)
+    if recipe.data.streaming and (made or not learning.streams):
         raise ValueError(
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
             "read before the training; leave it out"
         )
-    data: Any = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
+    for name in recipe.output.metrics:
+        load_metric(name)
+    data: Any = EXAMPLE_DATA[made][where](recipe) if made else learning.read and learning.read(recipe)
     if made in (Corpus, TaggedWords, SecondaryStructures):
         data = data.divided(recipe)
-    return head.task(recipe, data)
+    return with_metrics(learning.task(recipe, data), recipe)
 
 
-def head_of(recipe: Recipe, made: type | None) -> Head:
-    """Return the head of the architecture for that kind of example data, or for other data; ValueError for none."""
-    fitting = [head for head in HEADS if (head.data is made if made else head.read)]
+def with_metrics(task: Task, recipe: Recipe) -> Task:
+    """Add the metrics that a recipe names; ValueError for a task whose answers these cannot compare."""
+    if recipe.output.metrics and not task.has_references:
+        raise ValueError(
+            f"metrics={recipe.output.metrics} is not for {task.kind}, whose answers are not single predictions beside "
+            "references; leave it out"
+        )
+    task.metrics = [*dict.fromkeys((*task.metrics, *recipe.output.metrics))]
+    return task
+
+
+def learning_of(recipe: Recipe, made: type | None) -> Learning:
+    """Return how the architecture learns from that kind of example data, or from other data; ValueError for none."""
+    fitting = [each for each in LEARNING if (each.data is made if made else each.read)]
     architecture = recipe.model.architecture
-    head = next((head for head in fitting if architecture.endswith(head.ending)), None)
-    if head is None and architecture not in modeling.__all__:
-        known = [name for name in modeling.__all__ if name.endswith(tuple(head.ending for head in HEADS))]
+    learning = next((each for each in fitting if architecture.endswith(each.ending)), None)
+    if learning is None and architecture not in modeling.__all__:
+        known = [name for name in modeling.__all__ if name.endswith(tuple(each.ending for each in LEARNING))]
         raise ValueError(
             f"there is no architecture {architecture!r}; {did_you_mean(architecture, known, 'architectures')}"
         )
-    if head is None:
+    if learning is None:
         what = f"the {CONTENTS[made]} of " if made else ""
         raise ValueError(
             f"architecture={architecture!r} does not learn from {what}data={recipe.data.source!r}; take one that ends "
-            f"in {', '.join(head.ending for head in fitting)}"
+            f"in {', '.join(each.ending for each in fitting)}"
         )
-    return head
+    return learning

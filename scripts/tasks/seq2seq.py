@@ -10,8 +10,7 @@ from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, cached_tokenizer, co
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import copy_source
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -48,15 +47,17 @@ class Seq2Seq(GreedyDecoding, Task):
     """
 
     kind = "translation"
+    has_references = True
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
             raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
-        tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
+        learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
+        tokenize = cached_tokenizer(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length
         self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
-        metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
+        metrics = SENTENCES if any(" " in target for target in learned[1]) else WORDS
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
         splits, start, lengths = {}, 0, {}
         for name, texts in corpus.texts.items():
@@ -71,13 +72,10 @@ class Seq2Seq(GreedyDecoding, Task):
         super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, truncated=cut)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest text and its longest target."""
         return pad_with_mask(records, self.fills)
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test."""
         return of_text(first(self.corpus.texts))
 
     def baselines(self) -> Baselines:
-        """Measure the text itself as if it were its target."""
         return copy_source(self.corpus, self.metrics)

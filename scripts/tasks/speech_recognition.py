@@ -21,7 +21,7 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeature
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
-from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.loading import public_names, read, select, splits
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
@@ -39,9 +39,8 @@ from qkv.scripts.data.tokenization import (
 from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.sample import of_recording
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task, of_recording
 
 COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
@@ -100,29 +99,23 @@ class SpeechRecognition(Task):
     """
 
     kind = "automatic-speech-recognition"
+    has_references = True
     tokenizer: Any
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
-        invalid, self.extractor = RecordValidation(recipe.data.bad_records), extractor_for(recipe.model.init)
-        names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-        tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
-        report: dict[str, Any] = {}
-        if data.where == recipe.data.source:
-            sketches = file_sketches(tables, "audio", sketch_recording)
-            division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
-            tables, report = division.of_tables(tables), division.report
-        else:  # made by a recipe
-            tables = add_splits(tables, recipe)
+        self.extractor = extractor_for(recipe.model.init)
+        tables = data.tables
+        if not tables:
+            data, tables = read_recordings(recipe, data)
         self.recording = tables["test"][0]["audio"]
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
             examples[name] = Recordings(features(table, self.extractor, recipe.data.workers), len(self.references))
             self.references += table["text"]
-        config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
-        processor = Processor((self.extractor, self.tokenizer))
         texts = {name: list(table["text"]) for name, table in tables.items()}
-        data = replace(data, invalid_records=invalid, report=report)
+        config = self.prepare(recipe, texts.get("train", [])) | {"num_mel_bins": self.extractor.num_mel_bins}
+        processor = Processor((self.extractor, self.tokenizer))
         cut = self.count_truncated(texts)
         super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
 
@@ -143,7 +136,6 @@ class SpeechRecognition(Task):
         return {}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of recordings, padded to the longest, and their transcriptions."""
         rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
         lengths = torch.tensor([len(row) for row in rows])
         return {
@@ -154,17 +146,12 @@ class SpeechRecognition(Task):
         }
 
     def sample(self) -> dict[str, Any]:
-        """Describe the first recording of the test."""
         samples = check_audio(self.recording)
         return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
 
-    def example(self, model: Any) -> Example:
-        """Return the first recording of the test, and the model's transcription."""
+    def question(self) -> tuple[Any, dict[str, Any]]:
         batch = self.collate(self.splits["test"].__getitems__([0]), None)
-        batch = {name: value.to(model.device) for name, value in batch.items()}
-        with torch.no_grad():
-            ((text, _),) = self.answer(model, model(**model_inputs(batch)), batch)
-        return Example(check_audio(self.recording), {"text": text}, self.options(batch))
+        return check_audio(self.recording), self.options(batch)
 
 
 class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
@@ -217,6 +204,20 @@ class CTCSpeechRecognition(SpeechRecognition):
         best = best.where(real.bool(), self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(best.tolist())  # special tokens too, as in pipelines
         return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
+
+
+def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[str, Dataset]]:
+    """Read the valid recordings of data in the splits that the recipe asks for; ValueError for a missing column."""
+    invalid, report = RecordValidation(recipe.data.bad_records), dict[str, Any]()
+    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
+    tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+    if data.where == recipe.data.source:
+        sketches = file_sketches(tables, "audio", sketch_recording)
+        division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
+        tables, report = division.of_tables(tables), division.report
+    else:  # made by a recipe
+        tables = add_splits(tables, recipe)
+    return replace(data, invalid_records=invalid, report=report), tables
 
 
 def extractor_for(init: str | None) -> Any:

@@ -6,23 +6,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import transformers
 from torch import Tensor
+from transformers import FeatureExtractionMixin, ImageProcessingMixin, PreTrainedTokenizerBase
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, stack
 from qkv.scripts.data.fingerprint import contents
-from qkv.scripts.data.stream import Stream
 from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
 Answer = tuple[Any, Any]
 Metrics = dict[str, float]
+LONGEST = 300  # characters of a text on a card
+# What a pipeline takes of a processor, by the names of its arguments.
+PARTS = {
+    "tokenizer": PreTrainedTokenizerBase,
+    "image_processor": ImageProcessingMixin,
+    "feature_extractor": FeatureExtractionMixin,
+}
 
 
 @dataclass(frozen=True)
 class Example:
-    """The input of a pipeline, its options, and what its first answer must then hold."""
+    """The input of a pipeline, its options, and what its first answer holds beside scores."""
 
     given: Any
     expected: dict[str, Any]
@@ -31,14 +39,22 @@ class Example:
 
 @dataclass(eq=False)
 class Task:
-    """A data set as the training loop sees it; a subclass says how batches are made and outputs scored.
+    """A data set as the training loop sees it; a subclass makes batches and scores outputs.
 
-    `kind` is the pipeline's name for the task, `labels` are the class names, `metrics` the names of metrics of all
-    answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
-    data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
-    generates something, in which `model=...` stands for the published model. `truncated` counts what was too long.
+    A data set that is only evaluated has no `train` split.
 
-    With `in_batch_negatives` the examples of a step are each other's negatives, so it cannot be taken in parts.
+    Args:
+        kind: Name of the task, in the table of heads.
+        splits: Examples by split; all but `train` are evaluated.
+        processor: Tokenizer, image processor or both, saved with the model.
+        config: Fields of the model's config that follow from the data, such as `vocab_size`.
+        labels: Names of the classes.
+        metrics: Metrics of all answers.
+        generation: Fields of the generation config.
+        usage: Program of the card that generates something, with `model=...` for the published model.
+        truncated: Count of the texts that were too long.
+        in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
+        has_references: Whether each answer is a prediction beside a reference that any metric can compare.
     """
 
     data: DataSet
@@ -52,10 +68,12 @@ class Task:
     truncated: dict[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
+    has_references: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self.train: Examples | Stream = self.splits["train"]
+        self.train: Any = self.splits.get("train")
         self.splits = {name: split for name, split in self.splits.items() if name != "train"}
+        self.every = ({} if self.train is None else {"train": self.train}) | self.splits
 
     def before_training(self, model: Any) -> Any:
         """Fit the task and a model to each other, and return the model."""
@@ -65,18 +83,15 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; names in it that begin with an underscore are not given to the model.
+        """Make a batch of records; columns that begin with an underscore are not given to the model.
 
-        In training random changes are drawn from `(seed, place)` alone, of the `places` in the endless order that all
-        processes share: batches depend on neither their number nor interruptions. In evaluation there are none.
+        In training random changes follow from `(seed, place)` alone, with the `places` in the endless order that all
+        processes share. In evaluation there are none.
         """
         return stack(records)
 
     def count(self, batch: Batch) -> int | Tensor:
-        """Return how many targets a batch has, or how many of each kind where a model divides by several.
-
-        The last of these are what losses are means over.
-        """
+        """Return the targets of a batch, or the number of each kind; losses are means over the last of these."""
         return int((batch["labels"] != IGNORED).sum())
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
@@ -99,9 +114,13 @@ class Task:
         """Measure what the model is compared with."""
         return {}
 
-    def example(self, model: Any) -> Example | None:
-        """Return an input and output of the pipeline of this kind."""
+    def question(self) -> tuple[Any, dict[str, Any]] | None:
+        """Return an input of the pipeline of this kind, of the test split, and its options; None without a pipeline."""
         return None
+
+    def example(self, model: Any) -> Example | None:
+        """Return an input of the pipeline and its first answer with this model."""
+        return answered(self, model, *question) if (question := self.question()) else None
 
     def sample(self) -> dict[str, Any]:
         """Return what the programs of the card ask about, the first row of the test: its text, or what its file is."""
@@ -118,9 +137,9 @@ class Task:
 
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
-        if not isinstance(self.train, Sized):
-            raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
-        return self.train
+        if isinstance(self.train, Sized):
+            return self.train
+        raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
 
     def lengths(self) -> list[int]:
         """Return the length of each training example, their attribute `lengths`; ValueError where they all have one."""
@@ -130,12 +149,50 @@ class Task:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
+        parts = (name.encode() + part for name, split in self.every.items() for part in contents(split))
         digest = hashlib.sha256()
-        for name, split in {"train": self.train, **self.splits}.items():
-            for part in contents(split):
-                digest.update(name.encode() + part)
+        for part in parts:
+            digest.update(part)
         return digest.hexdigest()
 
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
-        return {s: len(e) if isinstance(e, Sized) else None for s, e in {"train": self.train, **self.splits}.items()}
+        return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every.items()}
+
+
+def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:
+    """Return an input and the first answer of the pipeline of a task with a model."""
+    parts = (*getattr(task.processor, "parts", ()), *vars(task.processor).values(), task.processor)
+    own = {name: part for part in parts for name, kind in PARTS.items() if isinstance(part, kind)}
+    make: Any = transformers.pipeline
+    copied = given.copy() if hasattr(given, "copy") else given  # pipelines empty recordings
+    answer = make(task.kind, model=model, device=model.device, **own)(copied, **options)
+    first = answer if isinstance(answer, dict) else answer[0]
+    return Example(given, {name: value for name, value in first.items() if name != "score"}, options)
+
+
+def first(splits: Mapping[str, Sequence[Any]]) -> Any | None:
+    """Return the first row of the test split, or of the validation split where there is no other; None for neither."""
+    return next((splits[name][0] for name in ("test", "validation") if len(splits.get(name, ()))), None)
+
+
+def shorten(text: str) -> str:
+    """Return a text, or as many of its first words as a card has room for."""
+    text = text.strip()
+    return text if len(text) <= LONGEST else text[:LONGEST].rsplit(maxsplit=1)[0]
+
+
+def of_text(text: str | None) -> dict[str, Any]:
+    """Return a text for the programs to ask about."""
+    return {"prompt": shorten(text)} if text else {}
+
+
+def of_image(size: tuple[int, int], labels: Sequence[str] = ()) -> dict[str, Any]:
+    """Describe an image, whose file the programs name by a placeholder."""
+    shown = f", with {' and '.join(map(repr, labels[:3]))}{' and more' if len(labels) > 3 else ''}" if labels else ""
+    return {"about": shorten(f"image.png: such as the first of the test, of {size[0]} x {size[1]} pixels{shown}")}
+
+
+def of_recording(seconds: float, text: str) -> dict[str, Any]:
+    """Describe a recording, whose file the programs name by a placeholder."""
+    return {"about": shorten(f"speech.wav: such as the first of the test, {seconds:.1f} s of {text!r}")}

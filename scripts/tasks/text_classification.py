@@ -16,18 +16,18 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cache
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import linear_models, linear_regression
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 
 class TextTask(Task):
     """Read texts, or pairs of them, truncated to `text.length` tokens; a subclass says what is learned of them."""
 
     kind = "text-classification"
+    has_references = True
 
     def __init__(self, recipe: Recipe, corpus: Corpus, **fields: Any) -> None:
         self.corpus, self.length = corpus, recipe.text.length
-        texts = [*corpus.texts["train"], *corpus.pairs.get("train", [])]
+        texts = [*corpus.texts.get("train", []), *corpus.pairs.get("train", [])]
         self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
         tokenizer = self.tokenize.tokenizer
         self.fills = {"input_ids": tokenizer.pad_token_id}
@@ -42,7 +42,6 @@ class TextTask(Task):
         """Return what is learned of each text of a split."""
 
     def sample(self) -> dict[str, Any]:
-        """Return the first text of the test, or the first pair."""
         pair = of_text(first(self.corpus.pairs)).get("prompt")
         return of_text(first(self.corpus.texts)) | ({"pair": pair} if pair else {})
 
@@ -64,22 +63,16 @@ class TextTask(Task):
         return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest text."""
         batch = pad_with_mask(records, self.fills)
         width = batch["input_ids"].shape[1]
         return {name: column[:, :width] if column.dim() > 1 else column for name, column in batch.items()}
 
     def count(self, batch: Batch) -> int:
-        """Return how many texts there are."""
         return len(batch["labels"])
 
-    def outputs_of(self, model: Any) -> tuple[Any, Tensor]:
-        """Return the first text or pair of the test as a pipeline takes it, and the model's logits for it."""
+    def question(self) -> tuple[Any, dict[str, Any]]:
         text, pair = self.corpus.texts["test"][0], self.corpus.pairs.get("test", [None])[0]
-        inputs = self.processor(text, pair, return_tensors="pt", truncation=True).to(model.device)
-        with torch.no_grad():
-            logits = model(**inputs).logits[0]
-        return (text if pair is None else [{"text": text, "text_pair": pair}]), logits
+        return (text if pair is None else [{"text": text, "text_pair": pair}]), {"truncation": True}
 
 
 class TextClassification(TextTask):
@@ -99,13 +92,7 @@ class TextClassification(TextTask):
         return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
 
     def baselines(self) -> Baselines:
-        """Measure linear models of words and characters."""
         return linear_models(self.corpus)
-
-    def example(self, model: Any) -> Example:
-        """Return the first text of the test, and the model's class."""
-        given, logits = self.outputs_of(model)
-        return Example(given, {"label": self.labels[int(logits.argmax())]}, {"truncation": True})
 
 
 def regression_head(model: nn.Module) -> nn.Linear:
@@ -153,7 +140,6 @@ class TextRegression(TextTask):
         self.mean, self.deviation = 0.0, 1.0
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch with standardised numbers."""
         batch = super().collate(records, places)
         return {**batch, "labels": ((batch["labels"] - self.mean) / self.deviation).float()}
 
@@ -163,12 +149,7 @@ class TextRegression(TextTask):
         return [(predicted, own) for predicted, own in both.tolist()]
 
     def baselines(self) -> Baselines:
-        """Measure the mean of the training, and a linear model of words."""
         return linear_regression(self.corpus, self.metrics)
-
-    def example(self, model: Any) -> Example:
-        """Return the first text of the test; a pipeline gives the number as a score."""
-        return Example(self.outputs_of(model)[0], {"label": "LABEL_0"}, {"truncation": True})
 
 
 def rescale(head: nn.Linear, mean: float, deviation: float) -> None:

@@ -7,32 +7,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
+from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.tagged_words import TaggedWords
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
 from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.sample import first, of_text
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.metrics import MISSED, measure
+from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 
 class TokenClassification(Task):
     """Tag words, which are read as one text with spaces between them, truncated to `text.length` tokens.
 
-    The first token of a word has its tag, the others none. Where tags are IOB2's (B-PER, I-PER, O) metrics are of whole
-    entities, by seqeval; otherwise of words.
+    The first token of a word has its tag, the others none; a word that was cut off counts as missed. Where tags are
+    IOB2's (B-PER, I-PER, O) metrics are of whole entities, by seqeval; otherwise of words.
     """
 
     kind = "token-classification"
+    has_references = True
 
     def __init__(self, recipe: Recipe, data: TaggedWords) -> None:
         self.tagged, self.length = data, recipe.text.length
-        texts = [" ".join(words) for words in data.words["train"]]
+        texts = [" ".join(words) for words in data.words.get("train", [])]
         self.tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE)
-        self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
+        self.fills = {"input_ids": self.tokenizer.pad_token_id, **dict.fromkeys(("labels", "_tags", "_read"), IGNORED)}
         self.entities = all(name == "O" or name[:2] in ("B-", "I-") for name in data.names)
         metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
         splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}
@@ -49,14 +49,22 @@ class TokenClassification(Task):
             return_attention_mask=False, verbose=False,
         )  # fmt: skip
         ids = [np.asarray(row, dtype=np.int64) for row in given["input_ids"]]
+        firsts = [first_tokens(row, offsets) for row, offsets in zip(words, given["offset_mapping"], strict=True)]
         labels = [
-            np.array([IGNORED if word is None else own[word] for word in first_tokens(row, offsets)], dtype=np.int64)
-            for row, own, offsets in zip(words, tags, given["offset_mapping"], strict=True)
+            np.array([IGNORED if word is None else own[word] for word in row], dtype=np.int64)
+            for row, own in zip(firsts, tags, strict=True)
         ]
-        return padded_columns({"input_ids": (ids, self.fills["input_ids"]), "labels": (labels, IGNORED)})
+        examples = padded_columns({"input_ids": (ids, self.fills["input_ids"]), "labels": (labels, IGNORED)})
+        read = [np.isin(np.arange(len(own)), [word for word in row if word is not None]).astype(np.int64)
+                for row, own in zip(firsts, tags, strict=True)]  # fmt: skip
+        if not all(row.all() for row in read):
+            examples.columns |= {
+                "_tags": pad_rows(list(map(np.asarray, tags)), IGNORED),
+                "_read": pad_rows(read, IGNORED),
+            }
+        return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch, padded to its longest row."""
         batch = pad_with_mask(records, self.fills)
         # A row may end in tokens without a tag, and labels are as long as tokens.
         width = batch["input_ids"].shape[1] - batch["labels"].shape[1]
@@ -65,13 +73,17 @@ class TokenClassification(Task):
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return predicted and true tags of each row, or of each word where there are no entities."""
         predicted, rows = outputs.logits.argmax(-1), []
-        for own, labels in zip(predicted, batch["labels"], strict=True):
+        for place, (own, labels) in enumerate(zip(predicted, batch["labels"], strict=True)):
             due = labels != IGNORED
-            rows.append(([self.labels[tag] for tag in own[due]], [self.labels[tag] for tag in labels[due]]))
+            answered, tags = [self.labels[tag] for tag in own[due]], labels[due]
+            if "_read" in batch:
+                tags, read = (batch[name][place][batch[name][place] != IGNORED] for name in ("_tags", "_read"))
+                left = iter(answered)
+                answered = [next(left) if word else MISSED for word in read]
+            rows.append((answered, [self.labels[tag] for tag in tags]))
         return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
 
     def baselines(self) -> Baselines:
-        """Measure the most frequent tag of each word, and of all words where one is new."""
         tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for words, own in zip(self.tagged.words["train"], self.tagged.tags["train"], strict=True):
             for word, tag in zip(words, own, strict=True):
@@ -87,18 +99,10 @@ class TokenClassification(Task):
         return {"the most frequent tag of each word": scores}
 
     def sample(self) -> dict[str, Any]:
-        """Return the first row of the test as a text."""
         return of_text(" ".join(first(self.tagged.words) or []))
 
-    def example(self, model: Any) -> Example:
-        """Return the first row of the test as a text, and the tag of its first token."""
-        text = " ".join(self.tagged.words["test"][0])
-        inputs = self.tokenizer(text, return_tensors="pt", truncation=True, return_special_tokens_mask=True)
-        special = inputs.pop("special_tokens_mask")[0].bool()
-        with torch.no_grad():
-            logits = model(**inputs.to(model.device)).logits[0].cpu()
-        entity = self.labels[int(logits[~special][0].argmax())]
-        return Example(text, {"entity": entity}, {"ignore_labels": []})
+    def question(self) -> tuple[str, dict[str, Any]]:
+        return " ".join(self.tagged.words["test"][0]), {"ignore_labels": []}
 
 
 def first_tokens(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int | None]:

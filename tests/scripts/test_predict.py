@@ -1,6 +1,7 @@
 """`qkv predict`: every kind of model, the numbers of the model itself, each row in its place."""
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import own_runs
 import stock_folders
 from qkv.scripts.cli import main
+from qkv.scripts.prediction.inputs import read_table
 
 Runs = Callable[[str], Path]
 # Options and the columns of each kind; the slow ones train for seconds.
@@ -104,7 +106,7 @@ def test_a_folder_of_pictures(run_of: Runs, runs_folder: Path, capsys: pytest.Ca
         (["{run}", "{base}/none.csv"], "there is no file or folder"),
         (["{run}", "a", "--out", "a.doc"], "--out a.doc is no table that is written"),
         (["{run}", "a", "image=x"], "image= is not for text-classification, which takes text=COLUMN"),
-        (["{run}", "{done}"], "has a column 'prediction' already"),
+        (["{run}", "{done}"], "has a column 'prediction'"),
         (["{run}", "{empty}"], "nothing can be predicted: row 1: empty"),
     ],
 )
@@ -125,4 +127,32 @@ def test_a_model_without_a_task(run_of: Runs, tmp_path: Path, capsys: pytest.Cap
     config = json.loads((run_of("classes") / "config.json").read_text()) | {"architectures": ["QkvEncoderModel"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["predict", str(tmp_path), "a"]) == 1
-    assert "is QkvEncoderModel, which has no task here; the tasks are text-class" in capsys.readouterr().err
+    assert "is QkvEncoderModel, which has no task here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ""])
+def test_other_columns_come_back_as_they_were(suffix: str, run_of: Runs, tmp_path: Path, capsys: Any) -> None:
+    own = [
+        {"id": 1234567890123, "text": "warm", "time": 1699999999.123456, "lat": 48.85837012, "big": 2**60 + 1},
+        {"id": 2, "text": 'dull\n"two", three', "time": 1700000000.5, "lat": -0.000012345678, "big": 0},
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, own)))
+    out = ["--out", str(tmp_path / f"out{suffix}")] if suffix else []
+    assert main(["predict", str(run_of("classes")), str(tmp_path / "in.jsonl"), *out]) == 0
+    if suffix in (".csv", ""):
+        text = (tmp_path / "out.csv").read_text() if suffix else capsys.readouterr().out
+        rows = [
+            {name: kind(row[name]) for name, kind in zip(own[0], (int, str, float, float, int), strict=True)}
+            for row in csv.DictReader(io.StringIO(text, newline=""))
+        ]
+    else:
+        rows = [{name: row[name] for name in own[0]} for row in read_table(tmp_path / f"out{suffix}", {}).rows]
+    assert rows == own
+
+
+def test_numbers_of_any_size_are_predicted_to_the_last_digit(run_of: Runs, tmp_path: Path) -> None:
+    run, table = run_of("numbers"), own_runs.data("numbers", tmp_path, 5)
+    for name in ("out.csv", "out.jsonl"):
+        assert main(["predict", str(run), str(table), "--out", str(tmp_path / name)]) == 0
+    found = [float(row["prediction"]) for row in csv.DictReader((tmp_path / "out.csv").open())]
+    assert found == [row["prediction"] for row in read_table(tmp_path / "out.jsonl", {}).rows]

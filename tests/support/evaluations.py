@@ -10,4 +10,4 @@ def evaluation(answers: list[tuple[object, object]], *metrics: str, losses: list
     task = Task(DATA, {"train": []}, None, metrics=metrics)
     sums = [{"targets": 1.0, "loss": loss} for loss in losses or [0.0] * len(answers)]
     rows = [{"row": number + 1} for number in range(len(answers))]
-    return Evaluation(task, sums, [[answer] for answer in answers], rows, [])
+    return Evaluation(task, sums, [[answer] for answer in answers], rows)

@@ -10,7 +10,8 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion.config import lost_on_writing
 from qkv.modeling.conversion.convert import chosen, our_pairs
-from qkv.scripts.publishing.card.heads import FRONTENDS, HEADS, IMAGE_FEATURES
+from qkv.scripts.common.heads import HUB_TASKS
+from qkv.scripts.publishing.card.heads import FRONTENDS, IMAGE_FEATURES
 from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
@@ -74,7 +75,7 @@ def describe(name: str, config: Config, architecture: str, place: Place) -> Card
     if is_native and stock is None:
         raise ValueError(f"{name} has no native form: stock transformers has no such architecture")
     auto = auto_class(config, architecture)
-    auto = auto if auto in HEADS else "AutoModel"
+    auto = auto if auto in HUB_TASKS else "AutoModel"
     model_type, shown = stock if is_native and stock else (config["model_type"], architecture)
     inputs = frontend(config, auto)
     return CardModel(
@@ -96,7 +97,7 @@ def task(architecture: str, auto_class: str, frontend: str) -> str | None:
     if architecture.endswith("ForContactPrediction"):
         return None
     is_of_images = auto_class == "AutoModel" and frontend in ("patches", "feature_map")
-    return IMAGE_FEATURES if is_of_images else HEADS[auto_class]
+    return IMAGE_FEATURES if is_of_images else HUB_TASKS[auto_class]
 
 
 def differences(config: Config) -> Config:

@@ -11,7 +11,7 @@ import transformers
 import qkv
 from qkv.modeling.conversion.files import named, quiet
 from qkv.scripts.common.inspector import Held, held, load_reported
-from qkv.scripts.publishing.card.heads import HEADS
+from qkv.scripts.common.heads import HUB_TASKS
 
 # Whether a load is one of verification itself, which needs no second check (QKV_VERIFY).
 UNCHECKED: ContextVar[bool] = ContextVar("UNCHECKED", default=False)
@@ -36,14 +36,14 @@ def installed_class(folder: Path) -> Any:
 
 
 def auto_class(config: dict[str, Any], architecture: str) -> str | None:
-    """Return the Auto class that gives an architecture with this config: of several, the first in `HEADS`."""
+    """Return the Auto class that gives an architecture with this config: of several, the first in `HUB_TASKS`."""
     own = [auto for auto, target in config.get("auto_map", {}).items() if target.endswith(f".{architecture}")]
     if own:
-        return str(min(own, key=lambda auto: [*HEADS].index(auto) if auto in HEADS else len(HEADS)))
+        return str(min(own, key=lambda auto: [*HUB_TASKS].index(auto) if auto in HUB_TASKS else len(HUB_TASKS)))
     if config.get("model_type") not in transformers.CONFIG_MAPPING:
         return None
     config_class = transformers.CONFIG_MAPPING[config["model_type"]]
-    for auto in dict.fromkeys((*HEADS, *filter(re.compile("AutoModel").match, dir(transformers)))):
+    for auto in dict.fromkeys((*HUB_TASKS, *filter(re.compile("AutoModel").match, dir(transformers)))):
         classes = getattr(transformers, auto)._model_mapping.get(config_class, ())
         if architecture in (each.__name__ for each in (classes if isinstance(classes, tuple) else (classes,))):
             return auto

@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from qkv.scripts.common.heads import HEADS
 from qkv.scripts.prediction.inputs import column_of, read_input
 from qkv.scripts.prediction.source import Source
 
 
 def source(task: str = "text-classification", **text: str) -> Source:
     """A model that is never loaded, of a run with these columns."""
-    return Source("runs/x", Path("runs/x"), task, "", "", {"recipe": {"text": text}} if text else {})
+    head = next(head for head in HEADS if head.task == task)
+    return Source("runs/x", Path("runs/x"), head, "", {"recipe": {"text": text}} if text else {})
 
 
 def write(folder: Path, content: str, name: str = "own.csv") -> str:
@@ -59,7 +61,7 @@ def test_pictures_of_a_folder_come_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "given", "message"),
     [
-        ("text-classification", "reviews.csv", "there is no file or folder 'reviews.csv'; give a text or file"),
+        ("text-classification", "reviews.csv", "'reviews.csv'; give a text"),
         ("image-classification", "cat.png", "there is no file or folder 'cat.png'; give a picture"),
         ("text-classification", " ", "the text is empty"),
         ("automatic-speech-recognition", "hello", "give a recording, a folder or a table"),

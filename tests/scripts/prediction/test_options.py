@@ -1,4 +1,4 @@
-"""Options and the input among the words of a command."""
+"""Options and the input among the words of a command, checked before anything is loaded."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from qkv.scripts.prediction.options import OPTIONS, read_words
         ([], None, {}),
         (["Once = upon"], "Once = upon", {}),
         (["text.column=title", "a.csv", "bs=3"], "a.csv", {"text": "title", "batch_size": 3}),
-        (["threshold=0", "x=y.csv"[2:]], "y.csv", {"threshold": 0.0}),
+        (["threshold=0", "y.csv"], "y.csv", {"threshold": 0.0}),
     ],
 )
 def test_words(words: list[str], given: str | None, options: dict[str, Any]) -> None:
@@ -22,25 +22,19 @@ def test_words(words: list[str], given: str | None, options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        ("batch_sise=3", "unknown option 'batch_sise'; did you mean 'batch_size'?"),
-        ("batch_size=0", "batch_size=0 must be at least 1"),
-        ("batch_size=x", "batch_size='x' is not a whole number"),
-        ("threshold=2", "threshold=2 must be at most 1"),
-        ("Once upon", "'upon' is a second input after 'Once'; put a text between quotation marks"),
+        ("batch_sise=3", "'batch_size'"),
+        ("batch_size=0", "batch_size=0"),
+        ("--batch-size 0", "batch_size=0"),
+        ("batch_size=x", "batch_size='x'"),
+        ("threshold=2", "threshold=2"),
+        ("Once upon", "'upon'"),
     ],
 )
-def test_a_mistake_is_a_sentence_before_anything_is_loaded(
-    words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_name_their_word(words: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "runs/none", *words.split()]) == 1
-    assert message in capsys.readouterr().err
-
-
-def test_options_may_be_typed_with_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "runs/none", "a.csv", "--batch-size", "0"]) == 1
-    assert "batch_size=0 must be at least 1" in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", OPTIONS)

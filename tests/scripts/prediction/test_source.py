@@ -7,8 +7,7 @@ import pytest
 
 import qkv
 from errors import raises_sentence
-from qkv.scripts.prediction.source import CONTACT_HEADS, open_source
-from qkv.scripts.tasks.contact_prediction import TEMPLATES
+from qkv.scripts.prediction.source import open_source
 
 
 @pytest.mark.parametrize(
@@ -34,10 +33,6 @@ def test_a_class_without_a_task(tmp_path: Path, architecture: str) -> None:
     qkv.QkvPairConfig(architectures=[architecture]).save_pretrained(tmp_path)
     with raises_sentence(f"is {architecture}, which has no task here", "contact-prediction"):
         open_source(str(tmp_path))
-
-
-def test_heads_of_contacts_are_those_that_learn_them() -> None:
-    assert set(CONTACT_HEADS) == TEMPLATES.keys()
 
 
 def test_a_stock_model_whose_config_names_a_kernel_is_not_opened(tmp_path: Path) -> None:

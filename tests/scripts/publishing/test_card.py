@@ -18,7 +18,8 @@ import qkv
 from qkv.configuration import CONFIGS
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, write_card
-from qkv.scripts.publishing.card.heads import HEADS, KINDS
+from qkv.scripts.common.heads import HUB_TASKS
+from qkv.scripts.publishing.card.heads import KINDS
 from qkv.scripts.publishing.card.model import CardModel, Place, counterpart, frontend, task
 from qkv.scripts.publishing.card.model import changed as differing
 from qkv.scripts.publishing.card.record import published
@@ -353,7 +354,7 @@ def test_differences_go_into_nested_configs() -> None:
 
 @pytest.mark.parametrize("family", CONFIGS, ids=lambda family: family.__name__)
 def test_every_auto_class_of_a_family_has_its_task(family: type) -> None:
-    assert set(family.auto_classes) - {"AutoConfig", "AutoModelForDecision"} <= set(HEADS)  # it loads a causal LM
+    assert set(family.auto_classes) - {"AutoConfig", "AutoModelForDecision"} <= set(HUB_TASKS)  # it loads a causal LM
     assert "image-classification" in KINDS and "contact-prediction" in KINDS and None not in KINDS
 
 
@@ -367,7 +368,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "config"), [*((name, INPUTS.get(name, {})) for name in HEADS), ("AutoModel", {"patch_size": 2})]
+    ("name", "config"), [*((name, INPUTS.get(name, {})) for name in HUB_TASKS), ("AutoModel", {"patch_size": 2})]
 )
 def test_a_pipeline_is_promised_exactly_where_transformers_has_one(name: str, config: dict[str, Any]) -> None:
     kind = frontend(config, name)

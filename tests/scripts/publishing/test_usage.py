@@ -33,7 +33,7 @@ from transformers import (
 
 import qkv
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.card.heads import HEADS
+from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.publishing.card.usage import PROTEIN, room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
@@ -398,7 +398,7 @@ def test_programs_need_no_processor(cards: dict[str, Card], name: str) -> None:
 
 
 def test_every_head_is_used() -> None:
-    assert {name.partition(",")[0] for name in MODELS} == set(HEADS)
+    assert {name.partition(",")[0] for name in MODELS} == set(HUB_TASKS)
 
 
 def recorded_programs(auto_class: str, prompt: str) -> list[str]:

@@ -87,6 +87,9 @@ def test_residues_beyond_the_length_have_no_contacts(architecture: str) -> None:
     assert batch["input_ids"].shape == (1, 8) and batch["labels"].shape == (1, kept, kept)
     assert batch["labels"][0].tolist() == contact_map("(((...)))")[:kept, :kept].tolist()
     assert task.truncated["texts"]["test"] == (2 if kept == 6 else 1)
+    ((predicted, reference),) = task.answer(None, SimpleNamespace(logits=batch["labels"] * 20.0 - 10), batch)
+    assert np.array_equal(reference, contact_map("(((...)))")) and predicted.shape == (9, 9)  # all of it is scored
+    assert np.array_equal(predicted[:kept, :kept] > 0.5, reference[:kept, :kept] == 1) and predicted[kept:].max() == 0
 
 
 def test_a_token_of_several_residues_is_refused() -> None:

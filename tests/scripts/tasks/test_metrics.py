@@ -1,14 +1,22 @@
 """Metrics: the numbers of the libraries that define them, and those that one can work out by hand."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
+import evaluate
 import jiwer
 import numpy as np
 import pytest
 import sacrebleu
+from datasets import Dataset, Features, Value
 from seqeval.metrics import f1_score as span_f1
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from qkv.scripts.tasks.metrics import METRICS, measure, signatures
+import own_runs
+from qkv.scripts.recipes import loading as recipe
+from qkv.scripts.tasks import metrics, registry
+from qkv.scripts.tasks.metrics import METRICS, load, measure, signatures
 
 ENGLISH = ["The cat sat on the mat.", "Où est la gare ?", "東京は大きい。", ""]
 OTHERS = ["The cat sat on a mat.", "Où est le musée ?", "東京は広い。", "something"]
@@ -140,3 +148,71 @@ def test_nothing_found_is_a_precision_of_zero(capsys: pytest.CaptureFixture[str]
     found = score("average_precision", [right, nothing], [there, nothing])
     assert found == pytest.approx({"ap": 1.0, "ap50": 1.0, "ap75": 1.0})
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_modules_of_evaluate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaded by its own loader without a network, they give the same of batches, through Arrow, as of all at once."""
+    monkeypatch.setenv("HF_EVALUATE_OFFLINE", "1")
+    module = evaluate.load(metrics.__file__, name, keep_in_memory=True)
+    assert isinstance(load(name), evaluate.Metric) and module.description
+    box = {"boxes": [[0.0, 0.0, 5.0, 5.0]], "labels": [0]}
+    answers: dict[str, tuple[list, list]] = {
+        **dict.fromkeys(("exact_match", "bleu", "chrf", "wer", "cer"), (OTHERS[:3], ENGLISH[:3])),
+        **dict.fromkeys(("accuracy", "f1_macro", "f1_weighted"), (["a", "007", "7"], ["a", "7", "7"])),
+        "seqeval": ([["B-A", "O"], ["O"]], [["B-A", "O"], ["B-A"]]),
+        "contacts": ([np.eye(5)[::-1].tolist()] * 2, [np.eye(5).tolist()] * 2),
+        "average_precision": ([{**box, "scores": [0.9]}] * 2, [box] * 2),
+    }
+    predictions, references = answers.get(name, ([1.0, 2.5, 4.0], [2.0, 2.0, 3.0]))
+    for part in (slice(0, 1), slice(1, None)):
+        module.add_batch(predictions=predictions[part], references=references[part])
+    assert module.compute() == pytest.approx(measure([name], predictions, references))
+
+
+def test_unknown_metric_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "load", lambda name, **options: (_ for _ in ()).throw(FileNotFoundError(name)))
+    with pytest.raises(ValueError, match="metrics='rougee'"):
+        registry.load(recipe.load("translate", ["data=dates", "metrics=[rougee]"]))
+    with pytest.raises(ValueError, match=r"metrics=\['cer'\] .*text-generation"):
+        registry.load(recipe.load("docs-lm", ["data=dates", "metrics=[cer]", "text.made=20"]))
+
+
+class Length(evaluate.Metric):
+    """The mean length of predictions, as a metric of the Hub may be."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        kinds = Features({name: Value("string") for name in ("predictions", "references")})
+        return evaluate.MetricInfo(description="", citation="", features=kinds)
+
+    def _compute(self, predictions: list[str], references: list[str]) -> dict[str, object]:
+        return {"length": np.float64(np.mean(list(map(len, predictions)))), **self.more}
+
+    more: dict[str, object] = {}
+
+
+def test_metrics_of_the_hub_stand_beside_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "load", lambda name, **options: Length(**options))
+    load.cache_clear()
+    task = registry.load(recipe.load("translate", ["data=dates", "text.made=20", "metrics=[me/length, cer]"]))
+    found = task.measure({"loss": 1.0, "targets": 1.0}, [("ab", "ab"), ("cdef", "cdeg")])
+    assert found["length"] == 3 and isinstance(found["length"], float) and found["cer"] == pytest.approx(1 / 6)
+    assert {"loss", "exact_match"} <= found.keys()
+    monkeypatch.setattr(Length, "more", {"each": [1, 2]})
+    with pytest.raises(ValueError, match="me/length"):
+        task.measure({"loss": 1.0, "targets": 1.0}, [("ab", "ab")])
+    load.cache_clear()
+
+
+def test_evaluator_takes_our_models(run_of: Callable[[str], Path]) -> None:
+    model, tokenizer = (
+        auto.from_pretrained(run_of("classes")) for auto in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    classes = model.config.label2id
+    rows = [row | {"label": classes[row["label"]]} for row in own_runs.rows("classes", 12, seed=4)]
+    found = evaluate.evaluator("text-classification").compute(
+        model, tokenizer=tokenizer, data=Dataset.from_list(rows), metric=load("accuracy"), label_mapping=classes,
+    )  # fmt: skip
+    answers = pipeline("text-classification", model=model, tokenizer=tokenizer)([row["text"] for row in rows])
+    expected = [classes[answer["label"]] for answer in answers]
+    assert found["accuracy"] == np.mean([one == row["label"] for one, row in zip(expected, rows, strict=True)])

@@ -8,6 +8,7 @@ from transformers import pipeline
 
 import qkv
 from qkv.scripts.data.tagged_words import TaggedWords
+from qkv.scripts.tasks.metrics import MISSED, measure
 from qkv.scripts.tasks.token_classification import TokenClassification, first_tokens
 from recipes import recipe_of
 
@@ -71,12 +72,22 @@ def test_the_baseline_knows_each_words_tag() -> None:
     assert scores["test"]["accuracy"] == 0.75  # but not that of a new word
 
 
-def test_words_beyond_the_length_are_not_scored() -> None:
+def test_words_beyond_the_length_count_as_missed() -> None:
     task = task_of("words", length=4)
-    batch = task.collate(task.train.__getitems__([0]), None)
-    assert task.answer(None, type("O", (), {"logits": torch.zeros(1, 4, 3)}), batch) == [
-        (["B-PER"] * 2, ["B-PER", "O"])
-    ]
+    assert task.truncated["texts"] == {"train": 1, "test": 1}
+    split = task.splits["test"]
+    batch = task.collate(split.__getitems__([0, 1]), None)
+    logits = torch.nn.functional.one_hot(batch["labels"].clamp(min=0), 3).float()
+    answers = task.answer(None, type("O", (), {"logits": logits}), batch)
+    assert answers == [(["B-PER", "O", MISSED], ["B-PER", "O", "I-PER"]), (["O"], ["O"])]
+    plain = task_of("words", ["X", "Y", "Z"], length=4)
+    found = plain.measure({"loss": 1.0, "targets": 3.0}, plain.answer(None, type("O", (), {"logits": logits}), batch))
+    assert found["accuracy"] == 3 / 4 and found["f1_macro"] == 2 / 3  # Y is never right, and MISSED is no class
+
+
+def test_entities_behind_the_cut_are_missed() -> None:
+    predictions = [["B-PER", MISSED, MISSED]], [["B-PER", "O", "B-LOC"]]
+    assert measure(["seqeval"], *predictions) == {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "accuracy": 1 / 3}
 
 
 def test_the_example_is_what_a_pipeline_gives() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.scripts.tasks.sample import LONGEST, first, of_image, of_recording, of_text, shorten
+from qkv.scripts.tasks.task import LONGEST, first, of_image, of_recording, of_text, shorten
 
 
 def test_the_first_row_of_the_test_comes_before_that_of_validation() -> None:
