@@ -17,7 +17,6 @@ from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
-from qkv.scripts.sweeps.arguments import sweep
 from qkv.scripts.web_demo.arguments import demo
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -70,6 +69,20 @@ def add_recipe(parser: ArgumentParser, help: str) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help=help)
     words = "a field of the recipe and its value"
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=words)
+
+
+def sweep(parser: ArgumentParser) -> None:
+    """Train a recipe with several values of its fields, and print which are the best.
+
+    A field takes a list, `learning_rate=1e-3,3e-3`, or a range, `learning_rate=1e-4..1e-2`. Lists alone make a grid;
+    with a range or --trials, optuna chooses each next trial by the results of the earlier ones. Trials are ranked on
+    the validation split, never on the test split, by the metric of `watch` or of the task. Each trial is a run folder
+    in OUT, the study is in OUT/sweep.db; the same command trains the missing trials.
+
+    Example: qkv sweep digits learning_rate=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
+    """
+    add_recipe(parser, "a recipe, a YAML file, or data; with --help: its fields")
+    parser.add_argument("--trials", type=int, metavar="N", help="number of trials, all of a grid by default, or 20")
 
 
 def quickstart(parser: ArgumentParser) -> None:

@@ -19,7 +19,6 @@ from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.sweeps.space import every_value
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -105,10 +104,8 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     parser = parser_of(name)
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
-    if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
-        # A mistake is answered before torch is imported.
-        for overrides in every_value(arguments.overrides) if name == "sweep" else [arguments.overrides]:
-            recipes.load(arguments.recipe, overrides)
+    if name in OF_RECIPES and name != "sweep" and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
+        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
     if name in OF_MODELS:
         arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments

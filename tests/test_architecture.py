@@ -180,7 +180,7 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history", "sweeps", "prediction"},
+    {"planning", "publishing", "history", "prediction"},
     {"benchmarking", "attention_view"},
     {"web_demo"},
     {"commands"},
