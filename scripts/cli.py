@@ -16,7 +16,6 @@ from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import read_words
 from qkv.scripts.recipes import loading as recipes
-from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.signals import Interrupted
@@ -109,6 +108,27 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     if name in OF_MODELS:
         arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments
+
+
+def options_as_words(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command with each `--key value` that is none of its options as `key=value`.
+
+    They stand behind the recipe, where no option takes them for its values. A key without a value is `true`.
+    """
+    rest: list[str] = []
+    overrides: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("--") or word.partition("=")[0] in options or word == "--":
+            rest.append(word)
+            continue
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not equals:
+            value = left.pop(0) if left and not left[0].startswith("--") and "=" not in left[0] else "true"
+        overrides.append(f"{key}={value}")
+    after = next((index + 1 for index, word in enumerate(rest) if not word.startswith("-")), 0)
+    return [*rest[:after], *overrides, *rest[after:]]
 
 
 def overview() -> str:

@@ -20,7 +20,7 @@ from qkv.scripts.common.run_folder import FREE, LOCK
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
 from qkv.scripts.recipes.fields.aliases import fields_of
-from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
+from qkv.scripts.recipes.keys import recipe_fields
 from qkv.scripts.recipes.loading import TEXTS, is_data, load
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.train import complete
@@ -73,7 +73,7 @@ def distribution(key: str, value: str) -> Any:
     if not (match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", value)):
         return CategoricalDistribution(list(dict.fromkeys(value.split(",")))) if "," in value else None
     known = recipe_fields().get(field)
-    is_whole = value.replace("..", "").isdigit() and (known is None or known.type_name.startswith("whole number"))
+    is_whole = value.replace("..", "").isdigit() and (known is None or "int" in str(known.kind))
     low, high = map(int if is_whole else float, match.groups())
     if low >= high:
         raise ValueError(f"{key}={value} is an empty range; write the smaller number first")
