@@ -39,8 +39,8 @@ def run(arguments: Namespace) -> None:
     """Train the missing trials, and print all of them and the command that trains the best from another seed."""
     name, words = arguments.recipe, dict(word.partition("=")[::2] for word in arguments.overrides)
     space = {key: values for key, value in words.items() if (values := distribution(key, value))}
-    if not space or (arguments.trials is not None and arguments.trials < 1):
-        raise ValueError("a sweep needs a list or a range, such as learning_rate=1e-4..1e-2, and 1 or more --trials")
+    if not space:
+        raise ValueError("a sweep needs a list or a range of values, such as learning_rate=1e-4..1e-2")
     choices = {key: getattr(one, "choices", None) or (one.low, one.high) for key, one in space.items()}
     first = words | {key: values[0] for key, values in choices.items()}
     recipe = recipe_of(name, words_of(first))

@@ -13,6 +13,7 @@ EXTRAS = {
     "datasets": "train",
     "detect_secrets": "hub",
     "espeakng_loader": "speech",
+    "gradio": "demo",
     "jiwer": "train",
     "matplotlib": "train",
     "mido": "audio",
