@@ -69,10 +69,10 @@ with-release:
 clients: clients-environment $(LLAMA_CPP_SOURCE)
 	LLAMA_CPP_SOURCE=$(LLAMA_CPP_SOURCE) $(VENV)-clients/bin/pytest -q tests/clients --page model_cards/CLIENTS.md
 
-# The last two ask for older versions of python-dateutil and pillow than they need; all else that they need is in the extra.
+# BertViz asks for an older version of python-dateutil than it needs; all else that it needs is in the extra.
 clients-environment:
 	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"
-	$(VENV)-clients/bin/python -m pip install --no-deps -c constraints.txt bertviz gradio
+	$(VENV)-clients/bin/python -m pip install --no-deps -c constraints.txt bertviz
 
 # llama.cpp is in the source distribution of its Python bindings: its converter, and itself, which is compiled where that
 # can be done, without optimisation, for that takes longer than all that it computes here.

@@ -1,5 +1,6 @@
 """Pages that follow from the package: one for each public name, preset and command, one of words, one of pictures."""
 
+import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from qkv.scripts.arguments import COMMANDS, about, parser_of
 from qkv.scripts.list_recipes import row
 from qkv.scripts.publishing.card.model import changed
 from qkv.scripts.recipes.cards import read_card
-from qkv.scripts.recipes.fields.config_fields import families, fields_of_config, parts
+from qkv.scripts.recipes.keys import explained
 from qkv.scripts.recipes.loading import load, names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,17 +70,20 @@ def documented(name: str) -> str:
     members = "   :members: forward\n" if hasattr(value, "forward") else ""
     source = Path(inspect.getfile(inspect.unwrap(value))).relative_to(ROOT).as_posix()
     text = f"```{{eval-rst}}\n.. {directive}\n{members}```\n\nSource: [{source}](../../../{source})\n"
-    return text + listed_fields(name) if name in families() else text
+    return text + listed_fields(value) if name.endswith("Config") else text
 
 
-def listed_fields(config: str) -> str:
-    """Return the fields of a config as definitions: what each takes, its default and its meaning."""
+def listed_fields(config: Any) -> str:
+    """Return the fields of a config as definitions: default and meaning."""
     text = "\n## Fields\n\n"
-    for part, kind in parts(config).items():
-        text += f"`{part}` has the fields of [{kind}]({kind}.md).\n\n" if kind in qkv.__all__ else ""
-    for field in fields_of_config(config).values():
-        text += f"`{field.name}` = `{field.default!r}`\n: {field.meaning}\n\n"
-        text += f"  Takes {field.takes.replace('null', 'None')}.\n\n"
+    for part, kind in config.sub_configs.items():
+        text += f"`{part}` has the fields of [{kind.__name__}]({kind.__name__}.md).\n\n"
+    bases = [base for base in reversed(config.__mro__) if issubclass(base, QkvConfig)]
+    meanings = {name: meaning for base in bases for name, (_, meaning) in explained(base.__doc__).items()}
+    for field in dataclasses.fields(config):
+        if field.name in meanings:
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            text += f"`{field.name}` = `{default!r}`\n: {meanings[field.name]}\n\n"
     return text
 
 

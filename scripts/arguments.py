@@ -14,11 +14,9 @@ from textwrap import fill, wrap
 from typing import NoReturn
 
 from qkv.scripts.attention_view.arguments import attend
-from qkv.scripts.common.words import nearest
+from qkv.scripts.common.words import nearest, positive
 from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
-from qkv.scripts.sweeps.arguments import sweep
-from qkv.scripts.web_demo.arguments import demo
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -70,6 +68,20 @@ def add_recipe(parser: ArgumentParser, help: str) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help=help)
     words = "a field of the recipe and its value"
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=words)
+
+
+def sweep(parser: ArgumentParser) -> None:
+    """Train a recipe with several values of its fields, and print which are the best.
+
+    A field takes a list, `learning_rate=1e-3,3e-3`, or a range, `learning_rate=1e-4..1e-2`. Lists alone make a grid;
+    with a range or --trials, optuna chooses each next trial by the results of the earlier ones. Trials are ranked on
+    the validation split, never on the test split, by the metric of `watch` or of the task. Each trial is a run folder
+    in OUT, the study is in OUT/sweep.db; the same command trains the missing trials.
+
+    Example: qkv sweep digits learning_rate=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
+    """
+    add_recipe(parser, "a recipe, a YAML file, or data; with --help: its fields")
+    parser.add_argument("--trials", type=positive, metavar="N", help="number of trials (all of a grid, or 20)")
 
 
 def quickstart(parser: ArgumentParser) -> None:
@@ -149,6 +161,23 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--signed-by", metavar="WHO", help=help)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
+
+
+def demo(parser: ArgumentParser) -> None:
+    """Serve a page on which a person tries a model: draw, write, speak, upload, and see the attention.
+
+    The page is served to this machine alone unless `--host` says otherwise; whoever reaches another host may use the
+    model. `--space` writes the folder of a Gradio Space of the Hub instead.
+
+    Example: qkv demo runs/first --port 8000
+    """
+    parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")
+    parser.add_argument("--port", type=int, metavar="N", help="of the page, by default the first free one from 7860 on")
+    parser.add_argument("--host", help="address to listen on (127.0.0.1); 0.0.0.0 is everybody")
+    help = "write the folder of a Space instead, new or empty"
+    parser.add_argument("--space", type=Path, metavar="FOLDER", help=help)
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a model")
 
 
 def list_recipes(parser: ArgumentParser) -> None:

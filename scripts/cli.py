@@ -16,10 +16,8 @@ from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import read_words
 from qkv.scripts.recipes import loading as recipes
-from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.sweeps.space import every_value
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -106,13 +104,32 @@ def parse(name: str, words: Sequence[str], program: Program = QKV) -> Namespace:
     parser = parser_of(name, program)
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
-    if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
-        # A mistake is answered before torch is imported.
-        for overrides in every_value(arguments.overrides) if name == "sweep" else [arguments.overrides]:
-            recipes.load(arguments.recipe, overrides)
+    if name in OF_RECIPES and name != "sweep" and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
+        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
     if name in OF_MODELS:
         arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments
+
+
+def options_as_words(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command with each `--key value` that is none of its options as `key=value`.
+
+    They stand behind the recipe, where no option takes them for its values. A key without a value is `true`.
+    """
+    rest: list[str] = []
+    overrides: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("--") or word.partition("=")[0] in options or word == "--":
+            rest.append(word)
+            continue
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not equals:
+            value = left.pop(0) if left and not left[0].startswith("--") and "=" not in left[0] else "true"
+        overrides.append(f"{key}={value}")
+    after = next((index + 1 for index, word in enumerate(rest) if not word.startswith("-")), 0)
+    return [*rest[:after], *overrides, *rest[after:]]
 
 
 def overview(program: Program) -> str:

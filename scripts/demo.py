@@ -1,10 +1,10 @@
-"""Serve a web page on which a person tries a model, or write it as the folder of a Space."""
+"""Serve a page on which a person tries a model, or write it as the folder of a Space."""
 
 from argparse import Namespace
 
 from qkv.scripts.common.phases import say
 from qkv.scripts.web_demo.server import demo
-from qkv.scripts.web_demo.space import upload_command, write_space
+from qkv.scripts.web_demo.space import write_space
 
 
 def run(arguments: Namespace) -> None:
@@ -12,8 +12,8 @@ def run(arguments: Namespace) -> None:
     model = {"revision": arguments.revision, "trust_remote_code": arguments.trust_remote_code}
     if arguments.space is not None:
         write_space(arguments.source, arguments.space, **model)
-        say(f"{arguments.space} is the folder of a Space; {upload_command(arguments.space)} makes one of it")
+        say(f"{arguments.space} is the folder of a Space: hf upload user/name {arguments.space} --type space")
         return
-    with demo(arguments.source, port=arguments.port, host=arguments.host, **model) as served:
-        say(f"{served.url} is the page of {arguments.source}; Ctrl-C ends it")
-        served.wait()
+    page = demo(arguments.source, port=arguments.port, host=arguments.host, **model)
+    say(f"{page.local_url} is the page of {arguments.source}; Ctrl-C ends it")
+    page.block_thread()

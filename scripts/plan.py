@@ -8,8 +8,7 @@ from typing import Any, get_args
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.planning.choices import NODE, Strategy
-from qkv.scripts.planning.devices import DEVICES
+from qkv.scripts.planning.devices import DEVICES, NODE, Strategy
 from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import Prediction, predict
@@ -23,7 +22,6 @@ STRATEGIES = get_args(Strategy)
 
 def run(arguments: Namespace) -> None:
     """Print all figures of one setup, or a line for each of several."""
-    check_numbers(arguments)
     model = find(arguments.subject, arguments.overrides, arguments.length)
     steps = arguments.steps or steps_of(model)
     predictions = predict(model, setups(arguments, model), arguments.device, arguments.utilization, steps)
@@ -37,16 +35,6 @@ def run(arguments: Namespace) -> None:
     if arguments.json:
         plans = [prediction.as_json() for prediction in predictions]
         write_json(arguments.json, {"command": arguments.words, "plans": plans})
-
-
-def check_numbers(arguments: Namespace) -> None:
-    """Raise ValueError for numbers that describe no training."""
-    for name in ("split", "batch", "length", "steps"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name}={value} must be at least 1")
-    if not 0 < arguments.utilization <= 1:
-        raise ValueError(f"--utilization={arguments.utilization} is not a share of the peak; give one such as 0.4")
 
 
 def steps_of(model: PlannedModel) -> int | None:
@@ -78,7 +66,7 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
     recipe = model.recipe
     accumulate = recipe.optimization.accumulate if recipe else 1
     if strategy in ("fsdp2", "tp"):
-        check_shardable(model.without_weights(), "take --strategy ddp, zero2 or zero3")
+        check_shardable(model.without_weights(), "take --strategy ddp")
     if model.example.in_batch_negatives:
         check_in_batch_negatives(f"{model.example.unit}s", accumulate)
     setup = Setup(

@@ -1,144 +1,141 @@
-"""Train a recipe with several values of its fields, and print which are the best on the validation split."""
+"""Train a recipe with several values of its fields, chosen by optuna, and print the trials, the best first."""
 
+import math
+import re
 import shlex
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import optuna
 from accelerate.state import AcceleratorState
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState, create_trial
 
 from qkv.scripts.cli import EXPECTED
-from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import RECORD, check_empty
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.run_folder import FREE, LOCK
-from qkv.scripts.common.tables import format_metric, print_columns
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
-from qkv.scripts.recipes.loading import is_data, load
-from qkv.scripts.sweeps.record import JSON, SPLIT, SweepRecord, Trial, check_same_sweep, read_sweep
-from qkv.scripts.sweeps.space import Chosen, Dimension, every_value, grid, read_space, words_of
+from qkv.scripts.recipes.fields.aliases import fields_of
+from qkv.scripts.recipes.keys import recipe_fields
+from qkv.scripts.recipes.loading import TEXTS, is_data, load
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.train import complete
+from qkv.scripts.training.early_stopping import LOWER_IS_BETTER
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import lock
 from qkv.scripts.training.run import load_task, train
 
-TRIALS = 20
+# Metrics that rank the trials of a recipe without `watch`: the first that its task measures.
+RANKED_BY = ("accuracy", "ap", "wer", "bleu", "exact_match", "retrieval_seen", "rmse", "loss")
+SINGLE = {*TEXTS, "data", "name", "out", "tracker"}  # a comma in their values separates nothing
+NUMBER = r"([-+]?\d*\.?\d+(?:e[-+]?\d+)?)"
 
 
 def run(arguments: Namespace) -> None:
-    """Train what is missing, and print all trials, the best first, and how to train the best again."""
-    fixed, dimensions = read_space(arguments.overrides)
-    count = number_of_trials(arguments.trials, dimensions)
-    recipe = recipe_of(arguments.recipe, next(every_value(arguments.overrides)))
+    """Train the missing trials, and print all of them and the command that trains the best from another seed."""
+    name, words = arguments.recipe, dict(word.partition("=")[::2] for word in arguments.overrides)
+    space = {key: values for key, value in words.items() if (values := distribution(key, value))}
+    if not space:
+        raise ValueError("a sweep needs a list or a range of values, such as learning_rate=1e-4..1e-2")
+    choices = {key: getattr(one, "choices", None) or (one.low, one.high) for key, one in space.items()}
+    first = words | {key: values[0] for key, values in choices.items()}
+    recipe = recipe_of(name, words_of(first))
+    for key, value in [(key, value) for key, values in choices.items() for value in values[1:]]:
+        recipe_of_trial(name, first | {key: value})  # a mistake in any value is reported before the first trial
+    if not recipe.data.holdout and "validation" not in load_task(recipe).splits:
+        raise ValueError(f"{recipe.name} has no validation split, and the test split ranks nothing; add holdout=0.1")
+    is_grid = arguments.trials is None and all(isinstance(one, CategoricalDistribution) for one in space.values())
+    grid = [dict(zip(choices, row, strict=True)) for row in product(*choices.values())] if is_grid else []
     folder = Path(recipe.output.folder or f"runs/{recipe.name}-sweep-{datetime.now():%Y%m%d-%H%M%S}")
-    fixed = [word for word in fixed if not word.startswith("out=")]
-    space = {dimension.label: dimension.typed for dimension in dimensions}
-    wanted = SweepRecord(public_command(arguments.words), arguments.recipe, fixed, space)
-    with locked(folder):
-        sweep = opened(folder, wanted)
-        if not recipe.data.holdout and SPLIT not in load_task(recipe).splits:
-            raise ValueError(
-                f"{recipe.name} has no validation split, and the test split chooses nothing; add holdout=0.1"
-            )
-        for number in range(1, count + 1):
-            trial = trial_of(sweep, dimensions, number, folder, recipe.seed)
-            say(f"trial {number} of {count}: {shlex.join(words_of([], dimensions, trial.chosen))}, in {trial.folder}")
-            take(sweep, trial, words_of([*fixed, f"out={trial.folder}"], dimensions, trial.chosen), folder)
-    show(sweep, dimensions, folder, recipe.seed)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other sweeps out of a folder within the block; FileExistsError where one is in it, or something else."""
-    ours = {LOCK, JSON, f"{JSON}.partial"}  # what a sweep that was killed at its start leaves
-    if not folder.is_dir() or not any(path.name in ours for path in folder.iterdir()):
-        check_empty(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:
         lock(file, folder)
-        yield
+        study = open_study(folder, [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)])
+        for number in range(len(grid) or arguments.trials or 20):
+            if number == len(study.trials):
+                chosen = grid[number] if grid else sample(study, space, recipe.seed)
+                study.add_trial(create_trial(state=TrialState.RUNNING, params=chosen, distributions=space))
+            trial = study.trials[number]
+            if not trial.state.is_finished():  # new, or killed
+                take(study, number, name, words | trial.params | {"out": folder / f"trial-{number + 1:03}"})
+    show(study, name, words, folder)
 
 
-def number_of_trials(asked: int | None, dimensions: list[Dimension]) -> int:
-    """Return how many trainings there are: all of a grid, or as many as asked for; ValueError where both are said."""
-    if any(dimension.is_range for dimension in dimensions):
-        require("optuna")
-        if asked is not None and asked < 1:
-            raise ValueError(f"--trials={asked} must be at least 1")
-        return asked or TRIALS
-    size = len(grid(dimensions))
-    if asked is not None:
-        raise ValueError(
-            f"--trials={asked} is for ranges, such as learning_rate=1e-4..1e-2; these lists make {size} trainings"
-        )
-    return size
+def distribution(key: str, value: str) -> Any:
+    """Return optuna's distribution of a list or a range; None for a single value."""
+    field = fields_of(key)[0]
+    if field in SINGLE or value.startswith(("[", "{", "'", '"')):
+        return None
+    if not (match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", value)):
+        return CategoricalDistribution(list(dict.fromkeys(value.split(",")))) if "," in value else None
+    known = recipe_fields().get(field)
+    is_whole = value.replace("..", "").isdigit() and (known is None or "int" in str(known.kind))
+    low, high = map(int if is_whole else float, match.groups())
+    if low >= high:
+        raise ValueError(f"{key}={value} is an empty range; write the smaller number first")
+    return (IntDistribution if is_whole else FloatDistribution)(low, high, log=0 < 10 * low < high)
 
 
-def opened(folder: Path, wanted: SweepRecord) -> SweepRecord:
-    """Return the sweep of a folder, new or to go on with; ValueError where it holds another."""
-    saved = read_sweep(folder)
-    if saved is None:
-        wanted.write(folder)
-        return wanted
-    check_same_sweep(saved, wanted, folder, sorted(FREE))
-    saved.fixed = wanted.fixed
-    return saved
+def recipe_of_trial(name: str, words: dict[str, Any]) -> Recipe:
+    """Return the recipe of a trial, from its name or its data."""
+    return infer(name, words_of(words))[0] if is_data(name) else load(name, words_of(words))
 
 
-def trial_of(sweep: SweepRecord, dimensions: list[Dimension], number: int, folder: Path, seed: int) -> Trial:
-    """Return the trial of a number: the one that was begun, or the next."""
-    if number <= len(sweep.trials):
-        return sweep.trials[number - 1]
-    trial = Trial(number, str(folder / f"trial-{number:03}"), chosen(sweep, dimensions, seed))
-    sweep.trials.append(trial)
-    return trial
+def words_of(values: dict[str, Any]) -> list[str]:
+    """Return values as `key=value` words; a sampled number has four digits, so that it can be typed again."""
+    return [f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in values.items()]
 
 
-def chosen(sweep: SweepRecord, dimensions: list[Dimension], seed: int) -> Chosen:
-    """Return the values of the next trial: the next of a grid, or what the earlier ones suggest."""
-    if not any(dimension.is_range for dimension in dimensions):
-        return grid(dimensions)[len(sweep.trials)]
-    from qkv.scripts.sweeps.sampling import suggest
+def open_study(folder: Path, words: list[str]) -> optuna.Study:
+    """Return the study that a folder stores; ValueError where its sweep is another one."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder / 'sweep.db'}", study_name="sweep", load_if_exists=True, direction="maximize"
+    )
+    if (saved := study.user_attrs.get("words", words)) != words:
+        raise ValueError(f"{folder} holds the sweep of {shlex.join(saved)}, not of {shlex.join(words)}; change out=")
+    study.set_user_attr("words", words)
+    return study
 
-    tried = [(trial.chosen, sweep.value(trial)) for trial in sweep.trials]
-    return suggest(dimensions, tried, seed, lower_is_better=sweep.lower_is_better)
+
+def sample(study: optuna.Study, space: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the values of the next trial, by its number, the seed and the trials before it alone."""
+    copy = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed + len(study.trials)))
+    copy.add_trials(study.trials)
+    return copy.ask(space).params
 
 
-def take(sweep: SweepRecord, trial: Trial, words: list[str], folder: Path) -> None:
-    """Train a trial unless it is finished, and record it; one that fails does not stop the others."""
-    if trial.state == "finished" and (Path(trial.folder) / RECORD).exists():
-        return
-    trial.state = "running"
-    sweep.write(folder)
+def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> None:
+    """Train a trial and store its metric, negative where lower is better; a failed trial ends no sweep."""
+    command = shlex.join(["qkv", "train", name, *words_of(words)])
+    say(f"trial {number + 1}: {command}")
     AcceleratorState._reset_state()  # it would hold the precision of the trial before
     try:
-        recipe = infer(sweep.recipe, words)[0] if is_data(sweep.recipe) else load(sweep.recipe, words)
-        finished = train(recipe, shlex.join(["qkv", "train", sweep.recipe, *words]), Clock(), complete)
-        sweep.finish(trial, finished.record, recipe.output.watch)
+        recipe = recipe_of_trial(name, words)
+        metrics = train(recipe, command, Clock(), complete).record["metrics"]["validation"]
+        watched = (recipe.output.watch or "").removeprefix("validation ")
+        metric = watched or next(one for one in RANKED_BY if one in metrics)
+        study.set_user_attr("metric", metric)
+        study.tell(number, metrics[metric] * (-1 if metric in LOWER_IS_BETTER else 1))
     except EXPECTED as error:
-        trial.state, trial.error = "failed", " ".join(str(error).split())
-        say(f"trial {trial.number} failed: {trial.error}")
-    sweep.write(folder)
+        say(f"trial {number + 1} failed: {' '.join(str(error).split())}")
+        study.tell(number, state=TrialState.FAIL)
 
 
-def show(sweep: SweepRecord, dimensions: list[Dimension], folder: Path, seed: int) -> None:
-    """Print the trials as a table, and the line that trains the best again; RuntimeError where all failed."""
-    ranked = sweep.ranked()
-    best = ranked[0]
-    if best.state != "finished":
-        raise RuntimeError(f"every trial failed, the first because {sweep.trials[0].error}")
-    lines = []
-    for trial in ranked:
-        value = sweep.value(trial)
-        shown = trial.state if value is None else format_metric(sweep.metric, value)
-        minutes = "" if trial.minutes is None else f"{trial.minutes:.1f}"
-        lines.append({"trial": str(trial.number), **trial.chosen, f"{SPLIT} {sweep.metric}": shown, "minutes": minutes})
-    print_columns(f"{sweep.recipe}: the best first", lines, f"{folder}/sweep.csv has all metrics")
-    fixed = [word for word in sweep.fixed if not word.startswith("seed=")]
-    seeds = [int(best.chosen.get("seed", seed)) + 1]
-    again = words_of(fixed, [one for one in dimensions if one.label != "seed"], best.chosen)
-    print("the best with another seed:")
-    print(shlex.join(["qkv", "train", sweep.recipe, *again, f"seed={seeds[0]}", f"out={folder}/best-seed-{seeds[0]}"]))
+def show(study: optuna.Study, name: str, words: dict[str, Any], folder: Path) -> None:
+    """Print the metrics of the trials, and the command of the best; RuntimeError where all failed."""
+    ranked = sorted(study.trials, key=lambda trial: math.inf if trial.value is None else -trial.value)
+    if ranked[0].value is None:
+        raise RuntimeError(f"every trial of {folder} failed, each for the reason above; change the fields and out=")
+    metric = study.user_attrs["metric"]
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    shown = ["failed" if trial.value is None else f"{sign * trial.value:.4f}" for trial in ranked]
+    rows = [f"trial {trial.number + 1}: {' '.join(words_of(trial.params))}" for trial in ranked]
+    print_table(f"{name}: validation {metric}, the best first", dict(zip(rows, shown, strict=True)))
+    seed = int((words | ranked[0].params).get("seed", 0)) + 1
+    again = words | ranked[0].params | {"seed": seed, "out": folder / f"best-seed-{seed}"}
+    print("the best with another seed:", shlex.join(["qkv", "train", name, *words_of(again)]), sep="\n")

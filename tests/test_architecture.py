@@ -179,7 +179,7 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "sweeps", "prediction"},
+    {"planning", "publishing", "prediction"},
     {"attention_view"},
     {"web_demo"},
     {"commands"},

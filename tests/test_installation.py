@@ -31,11 +31,11 @@ ROOMS = {
     "scripts/prediction": ("train",),
     "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
-    "scripts/sweeps": ("sweep",),
+    "scripts/sweep.py": ("sweep",),
     "scripts/tasks": ("train", "vision"),
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
-    "scripts/web_demo": ("train", "vision"),
+    "scripts/web_demo": ("demo", "train", "vision"),
 }
 NEED_TRAIN = {
     "attend",
@@ -91,7 +91,7 @@ def test_a_room_imports_what_its_extras_declare() -> None:
     for path in SOURCES:
         place = path.relative_to(ROOT).as_posix()
         names = next((names for room, names in ROOMS.items() if place.startswith(room)), ())
-        names = ("train", "vision") if path.stem.replace("_", "-") in NEED_TRAIN else names
+        names = (*names, "train", "vision") if path.stem.replace("_", "-") in NEED_TRAIN else names
         undeclared[place] = distributions(imported(path, anywhere=False)) - brought() - declared(*names)
         undeclared[place] |= (
             distributions(imported(path, anywhere=True)) - brought() - declared("all", "speech", "benchmark")
@@ -131,10 +131,9 @@ def test_an_editable_install_is_imported_beside_a_clone_called_qkv(tmp_path: Pat
     assert Path(done.stdout.strip()) == ROOT / "configuration" / "presets.py"
 
 
-@pytest.mark.parametrize("room", ["attention_view", "web_demo"])
-def test_the_wheel_has_the_files_of_a_page(room: str) -> None:
-    folder = ROOT / "scripts" / room
-    patterns = installation.SETTINGS["tool"]["setuptools"]["package-data"][f"qkv.scripts.{room}"]
+def test_the_wheel_has_the_files_of_a_page() -> None:
+    folder = ROOT / "scripts" / "attention_view"
+    patterns = installation.SETTINGS["tool"]["setuptools"]["package-data"]["qkv.scripts.attention_view"]
     assert {path for each in patterns for path in folder.glob(each)} == {*(folder / "page").iterdir()}
 
 

@@ -14,6 +14,7 @@ EXTRAS = {
     "detect_secrets": "hub",
     "espeakng_loader": "speech",
     "evaluate": "train",
+    "gradio": "demo",
     "jiwer": "train",
     "matplotlib": "train",
     "mido": "audio",

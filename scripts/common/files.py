@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file by new content, whole or not at all, whenever the process is killed."""
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f"{path.name}.partial")
-    with full_disk_named(path, lambda: f"it takes {len(data):,} bytes"):
+    with full_disk_named(path):
         try:
             partial.write_bytes(data)
             sync(partial)
@@ -65,14 +65,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def full_disk_named(path: Path, takes: Callable[[], str] = lambda: "it takes more") -> Iterator[None]:
-    """Raise OSError that names the file or folder, what it takes and the room for it where the block finds none."""
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Raise OSError that names the file or folder and the free room where the block finds a disk full."""
     try:
         yield
     except Exception as error:  # libraries have errors of their own
         if (said := full_disk(error)) is None:
             raise
-        raise OSError(f"{path} could not be written: {said}; {takes()}, {room(path)}") from error
+        raise OSError(f"{path} could not be written: {said}; it takes more, {room(path)}") from error
 
 
 def full_disk(error: Exception) -> str | None:
@@ -93,12 +93,6 @@ def room(path: Path) -> str:
     return f"and {free:,} bytes are free there: make room, and give the same command again"
 
 
-def more_than(folder: Path) -> str:
-    """Say that what is being written takes more than the files of a folder."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"it takes more than the {size:,} bytes that were written"
-
-
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
     """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
@@ -114,9 +108,8 @@ def staged(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary, in_use(Path(temporary)):
             folder = Path(temporary) / target.name
             folder.mkdir()
-            with full_disk_named(target, lambda: more_than(folder)):
-                yield folder
-                make_durable(folder)
+            yield folder
+            make_durable(folder)
             try:
                 if target.exists():
                     target.rmdir()
@@ -173,9 +166,8 @@ def replacing(folder: Path) -> Iterator[Path]:
     with full_disk_named(folder):
         partial.mkdir()
         try:
-            with full_disk_named(folder, lambda: more_than(partial)):
-                yield partial
-                make_durable(partial)
+            yield partial
+            make_durable(partial)
             (folder / RECORD).unlink(missing_ok=True)
             for path in sorted(path for path in partial.rglob("*") if path.is_file()):
                 place = folder / path.relative_to(partial)

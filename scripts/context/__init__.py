@@ -1,1 +1,1 @@
-"""Extension of models to longer texts, and their perplexity by length."""
+"""Extension of models to longer texts."""

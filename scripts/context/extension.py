@@ -1,18 +1,16 @@
 """Extend a model to longer texts: rotary frequencies are scaled, a learned table is repeated; no weight is lost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from qkv.configuration.axes import ROTARY_POSITIONS
 from qkv.configuration.configuration_pattern import CACHE_LAYER_TYPES
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.modeling.stack import Stack
-from qkv.scripts.common.tables import print_columns
-from qkv.scripts.context.perplexity import perplexity_by_length
 
 Method = Literal["yarn", "linear", "dynamic", "copy"]
 ROPE_METHODS = ("yarn", "linear", "dynamic")
@@ -20,14 +18,7 @@ ROPE_METHODS = ("yarn", "linear", "dynamic")
 METHODS: dict[str, tuple[str, ...]] = {"learned": ("copy",), **dict.fromkeys(ROTARY_POSITIONS, ROPE_METHODS)}
 
 
-def extend(
-    model: PreTrainedModel,
-    max_position_embeddings: int,
-    method: Method | None = None,
-    *,
-    tokens: Tensor | None = None,
-    mask_token_id: int | None = None,
-) -> PreTrainedModel:
+def extend(model: PreTrainedModel, max_position_embeddings: int, method: Method | None = None) -> PreTrainedModel:
     """Extend a model in place to texts of `max_position_embeddings` tokens, and return it.
 
     `yarn`, `linear` and `dynamic` scale the rotary frequencies as transformers does, so that the model goes back to its
@@ -35,23 +26,16 @@ def extend(
     before give the numbers that they gave. None is the first that fits: `copy` for tables, `yarn` for rotations. Each
     part of a model that counts the positions of tokens is extended. Train it on long texts afterwards.
 
-    With `tokens` (N,) of a text the perplexity by length is printed, before and after: of the next token, or of masked
-    tokens where the model fills masks, which needs `mask_token_id`.
-
-    ValueError where the length is none that is longer, or the method does not fit the position encoding.
+    ValueError where the length is no longer than before, or the method does not fit the position encoding.
 
     Source: Peng et al. 2024, YaRN, https://arxiv.org/abs/2309.00071; Chen et al. 2023, §2.3, linear,
         https://arxiv.org/abs/2306.15595; Beltagy et al. 2020, Longformer, §5, copy, https://arxiv.org/abs/2004.05150
     """
     stacks = extensible(model)
     scalings = [check_scaling(stack.config, max_position_embeddings, method) for stack in stacks]
-    lengths = doubling(min(stack.config.max_position_embeddings for stack in stacks), max_position_embeddings)
-    before = {} if tokens is None else perplexity_by_length(model, tokens, lengths, mask_token_id)
     for stack, scaling in zip(stacks, scalings, strict=True):
         SCALINGS[scaling](stack, max_position_embeddings, scaling)
         stack.config.validate()
-    if tokens is not None:
-        print_perplexities(lengths, before, perplexity_by_length(model, tokens, lengths, mask_token_id))
     return model
 
 
@@ -93,14 +77,6 @@ def check_trained(given: Mapping[str, Any], method: str) -> None:
             f"rope_parameters have rope_type={kind!r}, with which the model was trained or extended; "
             + (f"use method={kind!r}" if kind in ROPE_METHODS else "its frequencies cannot be scaled again")
         )
-
-
-def doubling(shortest: int, longest: int) -> list[int]:
-    """Return lengths from the one to the other, each twice that before."""
-    lengths = [shortest]
-    while 2 * lengths[-1] < longest:
-        lengths.append(2 * lengths[-1])
-    return [*lengths, longest]
 
 
 def repeat_table(stack: Stack, length: int, method: str) -> None:
@@ -149,13 +125,3 @@ SCALINGS: dict[str, Callable[[Stack, int, str], None]] = {
     "copy": repeat_table,
     **dict.fromkeys(ROPE_METHODS, scale_rope),
 }
-
-
-def print_perplexities(lengths: Sequence[int], before: Mapping[int, float], after: Mapping[int, float]) -> None:
-    """Print the perplexity at each length, before and after."""
-    cells = [[f"{each[length]:.2f}" if length in each else "–" for length in lengths] for each in (before, after)]
-    rows = [
-        {"tokens": f"{length:,}", "before": one, "after": other}
-        for length, one, other in zip(lengths, *cells, strict=True)
-    ]
-    print_columns("perplexity", rows, "– where the text or the table of positions is too short")

@@ -1,11 +1,11 @@
-"""The arguments of `qkv plan`, as those of other commands in scripts/arguments.py."""
+"""The arguments of `qkv plan`, known without torch."""
 
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import get_args
 
-from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
-from qkv.scripts.planning.devices import DEVICES
+from qkv.scripts.common.words import positive, share
+from qkv.scripts.planning.devices import DEVICES, NODE, UTILIZATION, Precision, Strategy
 
 
 def plan(parser: ArgumentParser) -> None:
@@ -22,11 +22,11 @@ def plan(parser: ArgumentParser) -> None:
     parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
     words = f"how devices share the work (ddp): {', '.join(get_args(Strategy))}, or several of these"
     parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
-    parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
-    parser.add_argument("--batch", type=int, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
-    parser.add_argument("--length", type=int, metavar="N", help="tokens of a text (up to 1024)")
+    parser.add_argument("--split", type=positive, metavar="N", help=f"devices that share a layer in tp (up to {NODE})")
+    parser.add_argument("--batch", type=positive, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
+    parser.add_argument("--length", type=positive, metavar="N", help="tokens of a text (up to 1024)")
     parser.add_argument("--precision", choices=get_args(Precision), help="fp32 or bf16 (the recipe's, or bf16)")
     parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="the kind of device (h100)")
-    parser.add_argument("--utilization", type=float, default=UTILIZATION, help=f"share of its peak ({UTILIZATION})")
-    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps (the recipe's)")
+    parser.add_argument("--utilization", type=share, default=UTILIZATION, help=f"share of its peak ({UTILIZATION})")
+    parser.add_argument("--steps", type=positive, metavar="N", help="optimizer steps (the recipe's)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")

@@ -1,6 +1,6 @@
 """Count the collectives that a step calls, and the bytes that a ring of devices sends for them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import ScriptObject, Tensor
@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from qkv.scripts.planning.choices import NODE
+from qkv.scripts.planning.devices import NODE, Device
 
 # By operator: the collective, where the whole tensor is (an argument, or -1 for the result), where the group is.
 OPERATORS = {
@@ -42,19 +42,15 @@ class Collective:
     bytes: int = 0
     blocking: bool = False
 
-    @classmethod
-    def of_all(cls, kind: str, devices: int, calls: int, size: int) -> "Collective":
-        """Return a collective of all devices of a training."""
-        return cls(kind, devices, min(devices, NODE), calls, size)
-
     @property
     def sent(self) -> float:
         """Bytes that each device sends, and receives."""
         return ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {**asdict(self), "sent": self.sent}
+    def seconds(self, device: Device) -> float:
+        """Return its time on a kind of device, without latency; rings through each port of a node share the bytes."""
+        inside = self.devices == self.per_node
+        return self.sent / (device.near if inside else min(device.near, device.far * self.per_node))
 
 
 class CommunicationTracker(TorchDispatchMode):

@@ -1,12 +1,16 @@
-"""Peak figures of devices from vendors' data sheets, and the time of a step that follows from them."""
+"""The choices of a plan, and peak figures of devices from vendors' data sheets, known without torch."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from qkv.scripts.common.resources import table
 
-if TYPE_CHECKING:  # the arguments of `qkv plan` name devices without torch
-    from qkv.scripts.planning.collectives import Collective
+Strategy = Literal["ddp", "fsdp2", "tp"]
+Precision = Literal["fp32", "bf16"]
+NODE = 8  # devices with fast links to each other
+# Share of a device's peak that large trainings are reported to reach: 21 % to 46 %.
+# Source: Chowdhery et al. 2022, table 3, https://arxiv.org/abs/2204.02311
+UTILIZATION = 0.4
 
 
 @dataclass(frozen=True)
@@ -23,31 +27,5 @@ class Device:
     near: float
     far: float
 
-    def seconds(self, collective: "Collective") -> float:
-        """Return how long a collective takes, latency apart.
-
-        Rings run side by side, one through each port of a node, and share the bytes.
-        """
-        inside = collective.devices == collective.per_node
-        return collective.sent / (self.near if inside else min(self.near, self.far * collective.per_node))
-
 
 DEVICES = {word: Device(**figures) for word, figures in table(__file__).items()}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The time of a training, in seconds per step, if devices reach `utilization` of their peak.
-
-    `communication` overlaps with `computation`; `blocking` communication does not. `hours` are those of all steps, None
-    where their number is unknown.
-    """
-
-    device: str
-    utilization: float
-    computation: float
-    communication: float
-    blocking: float
-    steps: int | None
-    step: float
-    hours: float | None

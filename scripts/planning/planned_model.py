@@ -28,7 +28,7 @@ from qkv.scripts.planning.inputs import (
 )
 from qkv.scripts.planning.recipe_sizes import data_sizes
 from qkv.scripts.recipes import loading as recipes
-from qkv.scripts.recipes.fields.aliases import resolve_for_config
+from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.run import architecture_of, config_factory
@@ -132,7 +132,9 @@ def trained_class(config: Any) -> Any:
 
 def config_fields(words: Sequence[str]) -> dict[str, Any]:
     """Parse the fields of a config from `key=value` words."""
-    return dict(recipes.pairs(resolve_for_config(words), "num_hidden_layers=24"))
+    plain = [word.removeprefix("model.") for word in words]
+    named = resolve([word if word.partition("=")[0] in ALIASES else f"model.{word}" for word in plain])
+    return dict(recipes.pairs([word.removeprefix("model.") for word in named], "num_hidden_layers=24"))
 
 
 def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:

@@ -6,9 +6,27 @@ from functools import cache, partial
 from typing import Any
 
 from qkv.scripts.planning.collectives import Collective
-from qkv.scripts.planning.devices import DEVICES, Device, Estimate
+from qkv.scripts.planning.devices import DEVICES, NODE
 from qkv.scripts.planning.planned_model import PlannedModel
 from qkv.scripts.planning.simulate import Setup, Step, count_flops, simulate
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time of a training, in seconds per step, if devices reach `utilization` of their peak.
+
+    `communication` overlaps with `computation`; `blocking` communication does not. `hours` are those of all steps, None
+    where their number is unknown.
+    """
+
+    device: str
+    utilization: float
+    computation: float
+    communication: float
+    blocking: float
+    steps: int | None
+    step: float
+    hours: float | None
 
 
 @dataclass
@@ -26,17 +44,16 @@ class Prediction:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; bytes, FLOPs and seconds."""
-        setup = {name: value for name, value in asdict(self.setup).items() if name not in ("fused", "checkpointing")}
         return {
             "model": self.model.name,
             "class": self.model.model_class.__name__,
             "example": self.model.sizes,
             "device": self.device,
-            "setup": setup,
+            "setup": asdict(self.setup),
             "parameters": self.parameters,
             "flops": self.flops,
             "memory": {"plain": self.plain.memory, "checkpointed": self.checkpointed.memory},
-            "communication": [collective.as_json() for collective in self.plain.communication],
+            "communication": [{**asdict(each), "sent": each.sent} for each in self.plain.communication],
             "estimate": asdict(self.estimate) if self.estimate else None,
         }
 
@@ -50,18 +67,11 @@ def predict(
     predictions = []
     for setup in setups:
         plain, checkpointed = (
-            predict_step(
-                simulated,
-                replace(setup, checkpointing=on),
-                parameters["trained"],
-                in_batch_negatives=model.example.in_batch_negatives,
-            )
+            predict_step(simulated, replace(setup, checkpointing=on), parameters["trained"], model)
             for on in (False, True)
         )
-        time = None
-        if device in DEVICES:
-            work = flops["model"] * model.units * setup.batch * setup.accumulate / setup.split
-            time = estimate(DEVICES[device], utilization, steps, setup, plain, work)
+        work = flops["model"] * model.units * setup.batch * setup.accumulate / setup.split
+        time = estimate(device, utilization, steps, setup, plain, work) if device in DEVICES else None
         predictions.append(Prediction(model, setup, parameters, flops, plain, checkpointed, device, time))
     return predictions
 
@@ -71,11 +81,8 @@ def count_parameters(model: PlannedModel) -> dict[str, int]:
     module = model.without_weights()
     module.tie_weights()
     total = module.num_parameters()
-    return {
-        "total": total,
-        "embedding": total - module.num_parameters(exclude_embeddings=True),
-        "trained": module.num_parameters(only_trainable=True),
-    }
+    embedding = total - module.num_parameters(exclude_embeddings=True)
+    return {"total": total, "embedding": embedding, "trained": module.num_parameters(only_trainable=True)}
 
 
 def flops_per_unit(model: PlannedModel) -> dict[str, float]:
@@ -89,58 +96,29 @@ def flops_per_unit(model: PlannedModel) -> dict[str, float]:
     return {"forward": forward / model.units, "training": training / model.units, "model": 3 * forward / model.units}
 
 
-def predict_step(
-    simulated: Callable[[Setup], Step], setup: Setup, trained: int, *, in_batch_negatives: bool = False
-) -> Step:
+def predict_step(simulated: Callable[[Setup], Step], setup: Setup, trained: int, model: PlannedModel) -> Step:
     """Predict a step on one device, whose model has so many trained parameters."""
-    if setup.strategy in ("fsdp2", "tp"):
-        return simulated(setup)
-    # What every device does by itself is the same for any number of them, unless their examples are contrasted.
-    alone = simulated(setup if in_batch_negatives else replace(setup, world_size=1))
     if setup.strategy != "ddp":
-        return shard_by_zero(alone, trained, setup)
+        return simulated(setup)
+    # The step of each device is the same for any number of them, unless their examples are contrasted.
+    alone = simulated(setup if model.example.in_batch_negatives else replace(setup, world_size=1))
     if setup.world_size == 1:
         return alone
-    # Gradients are reduced in buckets of their own, which are never freed.
-    gradients = trained * setup.stored.itemsize
-    reduced = Collective.of_all("all-reduce", setup.world_size, 1, gradients)
-    return Step({**alone.memory, "buckets": gradients}, merged_by_kind([*alone.communication, reduced]))
-
-
-def merged_by_kind(collectives: Sequence[Collective]) -> list[Collective]:
-    """Merge the collectives of each kind into one."""
+    # Gradients are reduced in buckets of their own, in single precision, which are never freed.
+    reduced = Collective("all-reduce", setup.world_size, min(setup.world_size, NODE), 1, 4 * trained)
     sums: dict[str, Collective] = {}
-    for each in collectives:
+    for each in (*alone.communication, reduced):
         whole = sums.setdefault(each.kind, replace(each, calls=0, bytes=0))
         whole.calls, whole.bytes = whole.calls + each.calls, whole.bytes + each.bytes
-    return list(sums.values())
+    return Step({**alone.memory, "buckets": 4 * trained}, list(sums.values()))
 
 
-def shard_by_zero(alone: Step, parameters: int, setup: Setup) -> Step:
-    """Predict DeepSpeed's stages by formula: sharded optimizer and gradients (2), and weights as well (3).
-
-    Adam keeps two moments and weights in single precision, 12 bytes per parameter. Gradients are reduced after each
-    micro-batch, and weights are gathered after the step (2), or forward and backward in each micro-batch (3).
-
-    Source: Rajbhandari et al. 2020, ZeRO, §3.1, §5 and §7, https://arxiv.org/abs/1910.02054
-    """
-    devices, whole = setup.world_size, parameters * setup.stored.itemsize
-    weights = whole if setup.strategy == "zero2" else whole // devices
-    memory = {"weights": weights, "gradients": whole // devices, "optimizer": 12 * parameters // devices}
-    gathers = 1 if setup.strategy == "zero2" else 2 * setup.accumulate
-    communication = [
-        Collective.of_all("all-gather", devices, gathers, gathers * whole),
-        Collective.of_all("reduce-scatter", devices, setup.accumulate, setup.accumulate * whole),
-    ]
-    merged = merged_by_kind([*alone.communication, *communication]) if devices > 1 else []
-    return Step({**alone.memory, **memory}, merged)
-
-
-def estimate(device: Device, utilization: float, steps: int | None, setup: Setup, step: Step, work: float) -> Estimate:
+def estimate(device: str, utilization: float, steps: int | None, setup: Setup, step: Step, work: float) -> Estimate:
     """Estimate the time of a step that takes so many FLOPs on each device."""
-    computation = work / (utilization * getattr(device, setup.precision))
-    blocking = sum(device.seconds(collective) for collective in step.communication if collective.blocking)
-    overlapped = sum(device.seconds(collective) for collective in step.communication if not collective.blocking)
+    figures = DEVICES[device]
+    computation = work / (utilization * getattr(figures, setup.precision))
+    blocking = sum(collective.seconds(figures) for collective in step.communication if collective.blocking)
+    overlapped = sum(collective.seconds(figures) for collective in step.communication if not collective.blocking)
     seconds = max(computation, overlapped) + blocking
     hours = None if steps is None else seconds * steps / 3600
-    return Estimate(device.name, utilization, computation, overlapped, blocking, steps, seconds, hours)
+    return Estimate(figures.name, utilization, computation, overlapped, blocking, steps, seconds, hours)

@@ -14,15 +14,14 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import flop_counter
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
-from transformers.modeling_utils import local_torch_dtype
 
-from qkv.scripts.planning.choices import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.devices import Precision, Strategy
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.planned_model import PlannedModel
 from qkv.scripts.training.memory.tracker import MemoryTracker
@@ -47,16 +46,6 @@ class Setup:
     checkpointing: bool = False
     split: int = 1
     accumulate: int = 1
-
-    @property
-    def zero(self) -> bool:
-        """True where DeepSpeed shards the optimizer."""
-        return self.strategy in ("zero2", "zero3")
-
-    @property
-    def stored(self) -> torch.dtype:
-        """The precision of weights: DeepSpeed keeps those of full precision with the optimizer."""
-        return DTYPES[self.precision] if self.zero else torch.float32
 
     @property
     def data_parallel(self) -> int:
@@ -119,14 +108,9 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         filterwarnings("ignore", message=".*torch.distributed.*deprecated", category=FutureWarning)
         model = distributed_model(planned, setup, meshes)
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
-        batch = tree_map_only(
-            Tensor,
-            lambda value: value.to(setup.stored) if value.is_floating_point() else value,
-            planned.inputs(setup.batch),
-        )
+        batch = planned.inputs(setup.batch)
         communication = CommunicationTracker(meshes["tensor"].get_group() if "tensor" in meshes else None)
-        # A step on one device shows nothing of what DeepSpeed shards.
-        memory = MemoryTracker(("weights", "gradients", "optimizer") if setup.zero else ())
+        memory = MemoryTracker()
         start(optimizer)
         memory.label(model.parameters(), "weights")
         memory.label(states(optimizer, optimizer.state), "optimizer")
@@ -162,14 +146,13 @@ def take_step(
     """Take a step, in which one micro-batch stands for all before the last; return the weights without a gradient."""
     hooks = memory.label_gradients(model)
     memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
-    autocast = setup.precision == "bf16" and not setup.zero
     for times, last in ((setup.accumulate - 1, False), (1, True)):
         if times:
             communication.times = times
             if isinstance(model, FSDPModule):
                 model.set_requires_gradient_sync(last)
             memory.kind = "activations"
-            with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
+            with torch.autocast("cpu", torch.bfloat16) if setup.precision == "bf16" else nullcontext():
                 loss = model(**batch).loss
             memory.kind = "temporary"
             loss.backward()
@@ -194,8 +177,7 @@ def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
 
 def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
     """Build the model as one device holds it."""
-    with local_torch_dtype(setup.stored):
-        model = fake_model(planned, fused=setup.fused)
+    model = fake_model(planned, fused=setup.fused)
     if "tensor" in meshes:
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
         apply_tensor_parallelism(model, meshes["tensor"], plan)

@@ -1,12 +1,12 @@
 """The committed cards of recipes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.files import RECORD
-from qkv.scripts.common.source_code import PACKAGE
 
-CARDS = PACKAGE / "model_cards"
+CARDS = Path(__file__).parents[2] / "model_cards"
 
 
 def read_card(name: str) -> dict[str, Any] | None:

@@ -1,7 +1,12 @@
-"""The keys of recipes: how files and the command line name the fields of the schema."""
+"""Name the fields of the schema as files and the command line do, and read their meanings from its docstrings."""
 
+import ast
+import re
 from dataclasses import Field, asdict, fields
-from typing import Any, get_type_hints
+from functools import cache
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
 
 from qkv.scripts.recipes.schema import (
     Augmentation,
@@ -17,12 +22,22 @@ from qkv.scripts.recipes.schema import (
     Text,
 )
 
-# The parts of the tree whose fields are written under their own names, and those that files write as groups.
+# Parts of the tree whose fields files write under their own names, and parts that files write as groups.
 PARTS: dict[str, type] = {
     "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
     "output": Output,
 }  # fmt: skip
 GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
+ENTRY = re.compile(r"(\w+)(?: \((.*?)\))?: (.*)")
+
+
+class RecipeField(NamedTuple):
+    """A field: the part of the schema that declares it, its type, its unit and its meaning."""
+
+    part: type
+    kind: Any
+    unit: str
+    meaning: str
 
 
 def key_of(known: Field[Any]) -> str:
@@ -37,16 +52,51 @@ def types_of(kind: type) -> dict[str, Any]:
     return {key_of(known): types[known.name] for known in fields(kind)}
 
 
-def merged(fields: Fields, more: Fields) -> Fields:
-    """Merge nested fields, those of `more` over those of `fields`."""
-    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
-    return {**fields, **more, **parts}
+def explained(docstring: str | None) -> dict[str, tuple[str, str]]:
+    """Return {field: (unit or type, meaning)} of the `Args:` in the docstring of a class."""
+    entries = re.split(r"\n(?! )", cleandoc(cleandoc(docstring or "").partition("Args:\n")[2]))
+    matches = (ENTRY.fullmatch(" ".join(entry.split())) for entry in entries)
+    return {match[1]: (match[2] or "", match[3]) for match in matches if match}
+
+
+@cache
+def recipe_fields() -> dict[str, RecipeField]:
+    """Return every field by its key; fields of a group have its name before theirs, as in `text.length`."""
+    parts = [("", part) for part in (*PARTS.values(), Recipe)] + [(f"{key}.", part) for key, part in GROUPS.items()]
+    return {
+        prefix + key: RecipeField(part, kind, *explained(part.__doc__).get(key, ("", "")))
+        for prefix, part in parts
+        for key, kind in types_of(part).items()
+        if part is not Recipe or key not in PARTS
+    }
+
+
+@cache
+def config_meanings(architecture: str = "") -> dict[str, str]:
+    """Return {config field: meaning} from the source, for importing the configs takes seconds.
+
+    The class of the architecture, its bases and parts come first, for classes may explain one field differently.
+    """
+    files = sorted((Path(__file__).parents[2] / "configuration").glob("configuration_*.py"))
+    nodes = [node for path in files for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    first = [node for name, node in classes.items() if architecture.startswith(name.removesuffix("Config"))]
+    for node in first:
+        named = [classes[name] for name in re.findall(r"\w+Config\b", ast.unparse(node)) if name in classes]
+        first += [other for other in named if other not in first]
+    ordered = reversed([*first, *classes.values()])
+    return {name: text for node in ordered for name, (_, text) in explained(ast.get_docstring(node)).items()}
 
 
 def known_types() -> dict[str, Any]:
-    """Return {name in files: type} of everything that a recipe says."""
-    own = {name: kind for name, kind in types_of(Recipe).items() if name not in PARTS}
-    return own | {key: kind for part in PARTS.values() for key, kind in types_of(part).items()}
+    """Return {name in files: type} of all fields and groups."""
+    return {key: field.kind for key, field in recipe_fields().items() if "." not in key}
+
+
+def merged(fields: Fields, more: Fields) -> Fields:
+    """Merge nested fields, with the values of `more` over the values of `fields`."""
+    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
+    return {**fields, **more, **parts}
 
 
 def tree(values: Fields) -> Recipe:

@@ -1,8 +1,4 @@
-"""Load recipes from YAML files and `key=value` words, each value checked against the schema.
-
-By hand, not by OmegaConf's structured configs: their errors span several lines and suggest no spelling, they know no
-ranges and take 64.0 for no whole number, so that most of this would stay.
-"""
+"""Load recipes from YAML files and `key=value` words, each value checked against the schema."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -15,8 +11,7 @@ import yaml
 
 from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
-from qkv.scripts.recipes.fields.aliases import example_of, resolve
-from qkv.scripts.recipes.fields.recipe_fields import key_value
+from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
@@ -24,8 +19,6 @@ FOLDER = Path(__file__).parent
 # What a recipe says about its own data, and so about no others.
 STORY = ("title", "limits", "prompt")
 TEXTS, QUOTES = {*STORY, *(f"card.{name}" for name in types_of(Card))}, ("'", '"')
-# The safe loader in C, where libyaml is there: ten times as fast.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 
 
@@ -51,11 +44,11 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(missing(name))
-    values = parse(utf_8(path), str(path))
+    values = parse(path.read_bytes(), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
     own, typed = values.get("data"), set()
-    for key, value in pairs(resolve(overrides), "seed=1"):
+    for key, value in pairs(resolve(overrides)):
         assign(values, key, value)
         typed.add(key)
     if values.get("data") != own:
@@ -64,64 +57,43 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def missing(name: str) -> str:
-    """Return the sentence about a recipe that is not there."""
+    """Return the sentence about a recipe that does not exist."""
     if local_files(name):
         return f"{name!r} is data and no recipe; qkv train {shlex.quote(name)} learns from it"
     if not is_path(name):
         return f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}"
-    folder = Path(name).parent
-    files = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    close = nearest(Path(name).name, [*files, *names()])
-    hint = f"did you mean {close!r}?" if close else "qkv recipes lists the recipes"
-    return f"there is no file or recipe {name!r}; {hint}"
+    close = nearest(Path(name).name, [*names(), *(path.name for path in Path(name).parent.glob("*"))])
+    return f"there is no file or recipe {name!r}; {f'did you mean {close!r}?' if close else 'qkv recipes lists them'}"
 
 
-def pairs(words: Sequence[str], example: str) -> Iterator[tuple[str, Any]]:
+def pairs(words: Sequence[str], example: str = "seed=1") -> Iterator[tuple[str, Any]]:
     """Yield the keys and YAML values of `key=value` words; ValueError for other words."""
     for word in words:
         key, equals, value = word.partition("=")
         if not (key and equals):
-            raise ValueError(f"{word!r} is not key=value; write for example {example_of(word) or example}")
+            raise ValueError(f"{word!r} is not key=value; write for example {example}")
         # Sentences stay as they are typed: YAML would take a colon or a hash in them for its own.
         yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
 
-def utf_8(path: Path) -> str:
-    """Return the text of a file; ValueError where it is not UTF-8."""
+def parse(text: str | bytes, where: str) -> Any:
+    """Parse a YAML value; ValueError where it is none, or has a key twice."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 from its byte {error.start} on; save it as UTF-8") from None
-
-
-def parse(text: str, where: str) -> Any:
-    """Parse a YAML value; ValueError where it is none, has a key twice or is written by reference."""
-    # libyaml alone takes these for spaces, and a recipe has to mean the same without it.
-    loader = yaml.SafeLoader if set("\t\ufeff") & set(text) else LOADER
-    try:
-        check_tree(yaml.compose(text, loader), where, set())
-        return yaml.load(text, loader)
+        check_keys(yaml.compose(text, yaml.SafeLoader), where)
+        return yaml.load(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise ValueError(f"{where} is not valid YAML: {reason}") from None
 
 
-def check_tree(node: Any, where: str, seen: set[int]) -> None:
-    """Raise ValueError for a key that stands twice, of which one would be lost, and for an alias.
-
-    An alias may stand for itself, or a few of them for more than the memory holds.
-    """
-    if id(node) in seen:
-        line = node.start_mark.line + 1
-        raise ValueError(f"{where} has what stands in line {line} again by an alias (*name); write the value itself")
-    seen.add(id(node))
+def check_keys(node: Any, where: str) -> None:
+    """Raise ValueError for a key that stands twice, of which YAML would lose one."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
     if twice := [key for key in keys if keys.count(key) > 1]:
-        raise ValueError(f"{where} has the key {twice[0]!r} twice; leave one of them")
-    inner = chain(*pairs) if pairs else node.value if isinstance(node, yaml.SequenceNode) else []
-    for each in inner:
-        check_tree(each, where, seen)
+        raise ValueError(f"{where} has the key {twice[0]!r} twice; remove one of them")
+    for inner in chain(*pairs) if pairs else node.value if isinstance(node, yaml.SequenceNode) else []:
+        check_keys(inner, where)
 
 
 def assign(values: Fields, key: str, value: Any) -> None:
@@ -159,7 +131,7 @@ def convert(key: str, value: Any, kind: Any) -> Any:
     if NoneType in get_args(kind):
         return None if value is None else convert(key, value, get_args(kind)[0])
     if value is None:
-        raise ValueError(f"{key} is empty{such_as(key)}")
+        raise ValueError(f"{key} is empty; give a value")
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"{key}={value!r} is not allowed; {did_you_mean(str(value), get_args(kind), 'words')}")
@@ -186,9 +158,4 @@ def convert_plain(key: str, value: Any, kind: type) -> Any:
         pass
     if kind in (dict, list) and isinstance(value, kind):
         return [str(each) for each in value] if kind is list else value
-    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}{such_as(key)}")
-
-
-def such_as(key: str) -> str:
-    """Return the end of a sentence about a wrong value: a right one."""
-    return f"; write for example {key_value(key)}" if key_value(key) else ""
+    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}")

@@ -1,13 +1,12 @@
 """The schema of recipes: a tree of small dataclasses, of which each part of the system takes the one that it reads.
 
-In YAML files and on the command line every field stands under its own name (`learning_rate`, not
-`optimization.learning_rate`); only `text`, `augment`, `card`, `model` and `stock` are written as groups.
+Files and the command line write `text`, `augment`, `card`, `model` and `stock` as groups, other fields by their names.
 """
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from qkv.scripts.recipes.fields.numbers import Count, Natural, NonNegative, Positive, Range
+from qkv.scripts.recipes.fields.numbers import Count, Natural, NonNegative, Positive, PositiveShare, Range, Share
 
 Fields = dict[str, Any]
 
@@ -39,9 +38,8 @@ class Text:
     """The tokenizer and the columns of texts, and the number of examples where data are synthetic.
 
     Args:
-        tokenizer: `bpe` over bytes as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the
-            256 `bytes` themselves, trained on the training split; or the folder or Hub id of a trained tokenizer. All
-            of these come out the same each time; those of a unigram model do not, so there is none.
+        tokenizer: `bpe` over bytes (GPT-2), `wordpiece` over words (BERT), `characters`, `words` or the 256 `bytes`,
+            trained on the training split; or the folder or Hub id of a trained tokenizer.
         vocab_size (tokens): Size of a trained tokenizer, or what the texts have where that is less.
         length (tokens): Maximum length of a row.
         mask (share of the tokens): Tokens that masked language modeling predicts.
@@ -57,7 +55,7 @@ class Text:
     tokenizer: str = "bpe"
     vocab_size: Count = 2048
     length: Annotated[int, Range(4)] = 128
-    mask: Annotated[float, Range(share="leaves nothing to guess from; give a share below 1, such as 0.15")] = 0.15
+    mask: Share = 0.15
     made: Count = 12000
     symbols: Count = 32
     evaluated: Natural = 0
@@ -73,20 +71,16 @@ class Data:
 
     Args:
         data: Example data, a file, a folder, or a data set of the Hub as `author/name`.
-        workers (processes): Processes that make batches ahead. With them a table of texts is tokenized once, into the
-            cache of datasets.
+        workers (processes): Processes that make batches ahead; a table of texts is then tokenized once, to a cache.
         shortest_edge (pixels): Size to which images of object detection are resized.
         holdout (share of the rows): Rows of the training data that become the validation split.
-        test_size (share of the rows): Rows that become the test split, where the data have none. It is scored once, at
-            the end.
+        test_size (share of the rows): Rows that become the test split, where the data have none; scored at the end.
         split: `random` draws the rows of a split at random, from each class its share; `time` takes the last ones.
         split_seed: Seed of that draw.
         group: Column whose equal values stay in one split, as equal rows do.
-        leaked_records (share of the rows): Rows of an evaluated split that the training split may hold as well; more of
-            them end the run.
+        leaked_records (share of the rows): Rows of an evaluated split that the training split may hold, too.
         streaming: Whether records are read as they are needed.
-        shards: Parts in which a stream is read. The order of its records follows from their number, not from that of
-            the processes.
+        shards: Parts in which a stream is read; they, not the processes, decide the order of its records.
         buffer (records): Records among which each shard is shuffled.
         documents: What a document of plain text is: a `line`, a `paragraph` or a `file`.
         encoding: Encoding of files of text that have no byte order mark, such as `latin-1`.
@@ -97,8 +91,8 @@ class Data:
     source: str = written_as("data")
     workers: Natural = 0
     shortest_edge: Count = 800
-    holdout: Annotated[float, Range(share="leaves nothing to train on; give a share below 1, such as 0.2")] = 0.0
-    test_size: Annotated[float, Range(above=True, share="leaves nothing to train on; give a share such as 0.1")] = 0.1
+    holdout: Share = 0.0
+    test_size: PositiveShare = 0.1
     split: Literal["random", "time"] = "random"
     split_seed: Natural = 0
     group: str | None = None
@@ -108,7 +102,7 @@ class Data:
     buffer: Count = 1000
     documents: Literal["line", "paragraph", "file"] = "paragraph"
     encoding: str = "utf-8"
-    bad_records: Annotated[float, Range(share="lets every record be bad; give a share below 1, such as 0.01")] = 0.01
+    bad_records: Share = 0.01
     augment: Augmentation = field(default_factory=Augmentation)
 
 
@@ -120,10 +114,9 @@ class Model:
         architecture: A public model class of qkv.
         preset: A paper's config, from which `model` differs.
         model: Fields of the config, each as `model.NAME=VALUE`.
-        init: A pretrained model to start from: a run, a model folder or a Hub id, of qkv or of stock transformers. It
-            brings its config, tokenizer and class names; of `model` only what training and the head read counts then.
-        partial_init: Whether tensors below the head that a pretrained model lacks start at random; otherwise it is
-            refused.
+        init: A pretrained model to start from, of qkv or transformers: a run, a model folder or a Hub id. It brings its
+            config, tokenizer and class names; `model` then changes only fields of the head and of training.
+        partial_init: Whether tensors below the head that a pretrained model lacks start at random, not refused.
         model_source: `stock` trains what the model is compared with instead: the model of transformers that `stock`
             describes, or, where it says nothing, the one of the same architecture.
         stock: The `model_type` of a model of transformers, and the fields of its config.
@@ -145,9 +138,8 @@ class Optimization:
     Args:
         max_steps (optimizer steps): Length of the training.
         epochs (passes over the data): Length of the training, in place of `max_steps`.
-        batch_size (examples): Examples of an optimizer step, however many processes share it and in however many parts.
-        accumulate (parts): Gradient accumulation: parts in which each process takes its share of a step; less memory,
-            the same result.
+        batch_size (examples): Examples of an optimizer step, over all processes and accumulated parts.
+        accumulate (parts): Gradient accumulation: parts of a step in each process; less memory, the same result.
         group_by_length: Whether examples of like length come into one step.
         learning_rate: Greatest learning rate of the schedule.
         weight_decay: Share of matrices that a step takes off, times the learning rate.
@@ -163,9 +155,7 @@ class Optimization:
     learning_rate: Positive = 1e-3
     weight_decay: NonNegative = 0.01
     max_grad_norm: Positive = 1.0
-    ema_decay: (
-        Annotated[float, Range(share="never forgets the random start; give a share below 1, such as 0.999")] | None
-    ) = None
+    ema_decay: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -196,8 +186,7 @@ class Compute:
         compile: Whether torch's inductor fuses operations.
         strategy: Several processes each have a whole model (`ddp`) or shard its weights (`fsdp2`); `auto` does what the
             config file of `accelerate launch` says, and `ddp` without one.
-        tensor_parallel (processes): Processes that work on each example, each with its share of the heads and
-            intermediate units.
+        tensor_parallel (processes): Processes that share the heads and intermediate units of each example.
     """
 
     threads: Count | None = None
@@ -216,19 +205,15 @@ class Output:
         out: The run folder; without it, one named after recipe and time in `runs`.
         log_every (optimizer steps): Steps between lines of `metrics.jsonl`.
         eval_every (optimizer steps): Steps between evaluations.
-        save_every (optimizer steps): Steps between checkpoints. One is saved at the end and when a signal ends the
-            training in any case.
-        save_minutes (minutes): The most work that a kill may lose: a checkpoint is saved in time for that, but where
-            saving would take more than a few percent of the time.
+        save_every (optimizer steps): Steps between checkpoints, besides those at the end and after a signal.
+        save_minutes (minutes): Most work that a kill may lose, unless saving takes more than a few percent of the time.
         keep (checkpoints): Newest checkpoints that stay.
         async_save: Whether checkpoints are written in the background.
-        resume: `auto` goes on from the newest checkpoint of the same recipe in the same folder; `never` refuses a
-            folder that is not empty.
-        tracker: Where logs go besides: tensorboard, trackio, wandb or mlflow, or several of them, as in wandb,mlflow.
+        resume: `auto` resumes from the newest checkpoint in the same folder; `never` refuses a folder with files.
+        tracker: Trackers besides metrics.jsonl: tensorboard, trackio, wandb or mlflow, or several, as in wandb,mlflow.
         metrics: Metrics of the evaluated splits beside those of the task: names of ours, such as `cer`, or Hub ids of
             the library `evaluate`, such as `[rouge, matthews_correlation]`.
-        watch: A metric, such as "validation loss", by which the weights of the best evaluation are kept instead of the
-            last.
+        watch: A metric, such as "validation loss", whose best evaluation's weights are kept instead of the last.
         patience (evaluations): Evaluations without a better one after which the training ends early.
     """
 

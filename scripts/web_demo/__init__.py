@@ -1,1 +1,1 @@
-"""A web page that lets a person try a model: its server, its answers, its attention, and a folder for a Space."""
+"""A page of Gradio on which a person tries a model, and the folder of a Gradio Space with that page."""

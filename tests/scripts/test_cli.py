@@ -163,3 +163,10 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cli, "dispatch", interrupted)
     assert main(["train", "digits"]) == 130
+
+
+def test_unknown_options_are_fields() -> None:
+    words = ["--debug", "digits", "--lr", "1e-3", "seed=1", "--epochs=2", "--streaming", "--also", "a", "init=b"]
+    assert cli.options_as_words(words, ["--debug", "--also"]) == [
+        "--debug", "digits", "lr=1e-3", "epochs=2", "streaming=true", "seed=1", "--also", "a", "init=b",
+    ]  # fmt: skip

@@ -24,14 +24,14 @@ def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_several_are_lines_of_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["hidden_size=2048", *SMALL[1:], "vocab_size=3000000", "--world-size=16,64", "--strategy=ddp,zero3"]
+    words = ["hidden_size=2048", *SMALL[1:], "vocab_size=3000000", "--world-size=16,64", "--strategy=ddp,fsdp2"]
     assert main(["plan", "gpt2", *words]) == 0
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
     cells = {tuple(line[:2]): line[2:] for line in lines if line and line[0] in ("16", "64")}
-    assert list(cells) == [(world, word) for word in ("ddp", "zero3") for world in ("16", "64")]
+    assert list(cells) == [(world, word) for word in ("ddp", "fsdp2") for world in ("16", "64")]
     # Every word of a vocabulary of that size on each device is more than it has; a sixteenth is not.
-    assert cells["16", "ddp"][1] == "GB*" and "*" not in " ".join(cells["64", "zero3"])
+    assert cells["16", "ddp"][1] == "GB*" and "*" not in " ".join(cells["64", "fsdp2"])
     assert max(map(len, printed.splitlines())) <= 80
 
 

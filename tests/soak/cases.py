@@ -134,7 +134,7 @@ class Scene:
 
 
 # What names a time, and what is beside the result.
-TIMED = ("record.json", "README.md", "qkv_manifest.json", "sweep.json", "sweep.csv", "training_args.bin", "curve.png")
+TIMED = ("record.json", "README.md", "qkv_manifest.json", "sweep.db", "training_args.bin", "curve.png")
 
 
 def left(folder: Path) -> dict[str, str]:

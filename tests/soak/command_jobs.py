@@ -30,7 +30,6 @@ from qkv.scripts import cli, convert, evaluate, predict, publish, sweep, train  
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data import digits
 from qkv.scripts.publishing.export import flatten
-from qkv.scripts.sweeps import sampling  # noqa: F401
 from qkv.scripts.tasks import registry
 from qkv.scripts.training import run
 from qkv.scripts.training.memory.step_plan import StepPlan

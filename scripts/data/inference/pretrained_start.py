@@ -5,7 +5,6 @@ from typing import Any
 
 from qkv import modeling
 from qkv.scripts.data.pretrained import OWN_FIELDS, config_of_init, most_tokens
-from qkv.scripts.recipes.fields.config_fields import config_of
 from qkv.scripts.recipes.schema import Fields
 
 PROBLEM = re.compile("problem_type")  # what is learned, whatever the head was
@@ -30,7 +29,8 @@ def fitted(values: Fields, given: Fields) -> Fields:
 def started_from(config: Any, values: Fields) -> Fields:
     """Return inferred fields for a pretrained model."""
     family = type(config).__name__.removesuffix("Config")
-    head = values["architecture"].removeprefix(str(config_of(values["architecture"])).removesuffix("Config"))
+    inferred: Any = getattr(modeling, values["architecture"])
+    head = values["architecture"].removeprefix(inferred.config_class.__name__.removesuffix("Config"))
     has_head = any(name.endswith(head) for name in config.architectures or ())
     kept = OWN_FIELDS if not has_head else PROBLEM
     limit, text = most_tokens(config), values.get("text", {})

@@ -1,1 +1,1 @@
-"""The fields that people type: what each means, its other names, and the help of a recipe."""
+"""The names, ranges and help of the fields of recipes."""

@@ -64,7 +64,7 @@ def names(folder: Path) -> list[str]:
 def test_a_file_that_the_disk_has_no_room_for_is_as_it_was(tmp_path: Path, full: None) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
-    with raises_sentence(str(path), "it takes 6 bytes", *TOLD, error=OSError):
+    with raises_sentence(str(path), *TOLD, error=OSError):
         write_atomically(path, "newer\n")
     assert path.read_text() == "old" and names(tmp_path) == ["a.json"]
 
@@ -76,11 +76,8 @@ def test_a_full_disk_is_named_whoever_finds_it(error: Exception, tmp_path: Path)
     ):
         with full_disk_named(tmp_path):
             raise error
-    with pytest.raises(
-        OSError, match="could not be written: .*; it takes more than the 0 bytes that were written"
-    ) as caught:
-        with staged(tmp_path / "out"):
-            raise error
+    with pytest.raises(OSError, match="could not be written: ") as caught, staged(tmp_path / "out"):
+        raise error
     assert str(caught.value).count("make room") == 1 and names(tmp_path) == []
 
 

@@ -139,12 +139,3 @@ def test_no_part_is_extended_where_another_cannot_be() -> None:
 def test_models_of_images_have_no_texts() -> None:
     with pytest.raises(ValueError, match="QkvImageEncoderModel"):
         qkv.extend(qkv.QkvImageEncoderModel(tiny.image_encoder()), LONGER)
-
-
-def test_perplexities_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    qkv.extend(built("gpt2"), LONGER, tokens=ids(2 * LONGER))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    rows = {line[0]: line[1:] for line in lines if line and line[0].isdigit()}
-    assert [*rows] == [str(length) for length in (LENGTH, 2 * LENGTH, 4 * LENGTH, LONGER)]
-    assert all(before == "–" for length, (before, _) in rows.items() if int(length) > LENGTH)
-    assert rows[str(LENGTH)][0] == rows[str(LENGTH)][1]

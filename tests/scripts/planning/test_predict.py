@@ -23,7 +23,7 @@ def setup(strategy: str = "ddp", world_size: int = 4, **fields: object) -> Setup
 
 
 def step(model: PlannedModel, how: Setup) -> Step:
-    return predict_step(partial(simulate, model), how, count_parameters(model)["trained"])
+    return predict_step(partial(simulate, model), how, count_parameters(model)["trained"], model)
 
 
 def plan(model: PlannedModel, how: Setup, device: str, utilization: float, steps: int | None) -> Prediction:
@@ -104,27 +104,9 @@ def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
     assert (reduced.kind, reduced.bytes, reduced.sent) == ("all-reduce", weights, 1.5 * weights)
 
 
-def test_zero_shares_what_its_stage_says() -> None:
-    parameters = count_parameters(small())["trained"]
-    two, three = (step(small(), setup(strategy, precision="bf16")) for strategy in ("zero2", "zero3"))
-    assert two.memory["weights"] == 2 * parameters and three.memory["weights"] == parameters // 2
-    assert two.memory["gradients"] == three.memory["gradients"] == parameters // 2
-    assert two.memory["optimizer"] == 3 * parameters
-    assert sum(found.bytes for found in two.communication) == 4 * parameters
-    assert sum(found.bytes for found in three.communication) == 6 * parameters
-
-
 def test_pairs_of_all_devices_compete() -> None:
     subject = find("shapes-captions", [f"model.{part}_config.num_hidden_layers=1" for part in ("text", "vision")], None)
-    few, many = (
-        predict_step(
-            partial(simulate, subject),
-            setup(world_size=world),
-            count_parameters(subject)["trained"],
-            in_batch_negatives=True,
-        )
-        for world in (4, 512)
-    )
+    few, many = (step(subject, setup(world_size=world)) for world in (4, 512))
     # Two vectors of 64 numbers for each of the 2 pairs of a device, and two scalars beside the gradients.
     gathered = 512 * 2 * 2 * 64 * 4
     sent = {found.kind: found.bytes for found in many.communication}
@@ -147,9 +129,9 @@ def test_the_estimate_is_what_the_table_says() -> None:
 def test_rings_share_the_ports_of_their_nodes() -> None:
     """1 GB summed up by 8 devices of a node, by 64 in 8 nodes, and by 8 that are alone in theirs."""
     h100 = DEVICES["h100"]
-    assert h100.seconds(Collective.of_all("all-reduce", 8, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 450)
-    assert h100.seconds(Collective.of_all("all-reduce", 64, 1, 10**9)) == pytest.approx(2 * 63 / 64 / 400)
-    assert h100.seconds(Collective("all-reduce", 8, 1, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 50)
+    assert Collective("all-reduce", 8, 8, 1, 10**9).seconds(h100) == pytest.approx(2 * 7 / 8 / 450)
+    assert Collective("all-reduce", 64, 8, 1, 10**9).seconds(h100) == pytest.approx(2 * 63 / 64 / 400)
+    assert Collective("all-reduce", 8, 1, 1, 10**9).seconds(h100) == pytest.approx(2 * 7 / 8 / 50)
 
 
 def test_checkpointing_takes_less_memory() -> None:

@@ -135,9 +135,8 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         distributed.destroy_process_group()
     (traced,) = tracker.collectives.values()
-    (planned,) = predict_step(
-        partial(simulate, subject), here(world_size=2), count_parameters(subject)["trained"]
-    ).communication
+    trained = count_parameters(subject)["trained"]
+    (planned,) = predict_step(partial(simulate, subject), here(world_size=2), trained, subject).communication
     assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
 
 

@@ -1,1 +1,0 @@
-"""Support of the tests of `qkv demo`."""
