@@ -219,6 +219,7 @@ def valid_objects(
     frame = [name for name in FRAME if name in tables["train"].column_names]
     checks: Checks = {
         "image": check_image,
+        "objects": partial(check_objects, names=tuple(labels)),
         ("image", "objects", *frame): partial(check_placed, names=tuple(labels), frame=tuple(frame)),
     }
     valid = {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
