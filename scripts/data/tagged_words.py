@@ -29,7 +29,7 @@ class TaggedWords(DataSet):
 
 
 def read_tagged_words(recipe: Recipe) -> TaggedWords:
-    """Read words and tags, lists in the columns `text.column` and `text.label`; ValueError where one is missing."""
+    """Read words and tags, in splits by the rarest tag of each row; ValueError where a column is missing."""
     where, column, label = recipe.data.source, recipe.text.column, recipe.text.label
     if label is None:
         raise ValueError(f"architecture={recipe.model.architecture!r} learns tags; name their column: text.label=tags")
@@ -46,7 +46,6 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     if unknown or len(known) < 2:
         what = f"tag {min(unknown)!r} is not among the" if unknown else "words need two tags or more, but there are"
         raise ValueError(f"{where}: {what} {len(known)} tags of column {label!r} in the training split")
-    # Rows are stratified by their rarest tags: the others are in more of them.
     rarest = {name: [min(own, key=lambda tag: (counts[tag], tag)) for own in rows] for name, rows in tags.items()}
     texts = {name: [" ".join(each) for each in own] for name, own in words.items()}
     division = divide_rows(text_sketches(texts), recipe, rarest, groups_of(tables, recipe))
