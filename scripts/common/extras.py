@@ -27,6 +27,7 @@ EXTRAS = {
     "scipy": "audio",
     "seqeval": "train",
     "sklearn": "train",
+    "soundfile": "audio",
     "tensorboard": "tensorboard",
     "timm": "benchmark",
     "trackio": "trackio",

@@ -1,10 +1,10 @@
-"""Read and write wav files as speech pipelines take them: one channel of floats from -1 to 1, at the model's rate.
+"""Read and write recordings as speech pipelines take them: one channel of floats from -1 to 1, at the model's rate.
 
 transformers' own pipeline needs ffmpeg to open files and torchaudio to resample them.
 """
 
 import io
-import wave
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,71 +13,53 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
+from qkv.scripts.common import extras
 from qkv.scripts.common.files import named_bytes
 
-# The data length that programs write which stream, as espeak-ng and ffmpeg do: none at all.
-UNKNOWN = 0x7FFFF000
+# Endings of the formats that libsndfile reads with their header.
+RECORDINGS = (
+    ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".snd", ".caf", ".w64", ".rf64",
+)  # fmt: skip
 LOWEST_RATE, HIGHEST_RATE = 1_000, 384_000
-# Bytes of a sample -> its type, and the number of silence.
-SAMPLES: dict[int, tuple[Any, int]] = {
-    1: (np.uint8, 128),
-    2: (np.dtype("<i2"), 0),
-    3: (np.uint8, 0),
-    4: (np.dtype("<i4"), 0),
-}
+# Programs that write a stream, as espeak-ng and ffmpeg do, give no length or at least this one.
+UNKNOWN = 0x7FFFF000
+# libsndfile's log about a chunk of samples whose header promises more bytes than the file holds.
+SHORTER = re.compile(r"^\s*(?:data|SSND|Data Size|riff)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
 def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
-    """Read a wav file or its bytes as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
+    """Read a recording or its bytes as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
 
-    Rates from 1 to 384 kHz, any number of channels, 8, 16, 24 or 32 bits. Raises ValueError for what is no such file,
-    or is truncated.
+    WAV, FLAC, Ogg, MP3 and the other formats of libsndfile, rates from 1 to 384 kHz, any number of channels. Raises
+    ValueError for another file, or a truncated one.
     """
-    name, data = named_bytes(source, "record it again")
+    soundfile, (name, data) = extras.load("soundfile"), named_bytes(source, "record it again")
     try:
-        with wave.open(io.BytesIO(data)) as file:
-            header, samples = file.getparams(), file.readframes(file.getnframes())
-    except (wave.Error, EOFError, RuntimeError) as error:
-        reason = str(error) or "it ends within its header"
-        raise ValueError(f"{name} is not a wav file of whole numbers ({reason}); save it as 16-bit PCM") from None
-    check_header(name, header)
-    size = header.sampwidth * header.nchannels
-    check_complete(name, len(samples) // size, header)
-    channels = to_floats(samples[: len(samples) // size * size], header.sampwidth).reshape(-1, header.nchannels)
-    mono = channels.mean(axis=1) if header.nchannels > 1 else channels[:, 0]
-    return {"raw": resample(mono, header.framerate, sampling_rate), "sampling_rate": sampling_rate}
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if not LOWEST_RATE <= file.samplerate <= HIGHEST_RATE:  # before memory is taken for it
+                expected = f"expected {LOWEST_RATE} to {HIGHEST_RATE}; save it as 16-bit PCM"
+                raise ValueError(f"{name} says that it has {file.samplerate} samples a second, {expected}")
+            log, frames, rate = file.extra_info, file.frames, file.samplerate
+            channels: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        reason = str(error).rpartition(": ")[2].rstrip(".").replace(". ", ", ")
+        raise ValueError(f"{name} is no recording that libsndfile reads ({reason}); save it as 16-bit PCM") from None
+    promised = next(((int(said), int(held)) for said, held in SHORTER.findall(log)), (0, 0))
+    check_complete(name, channels, frames, promised)
+    mono = channels.mean(axis=1) if channels.shape[1] > 1 else channels[:, 0]
+    return {"raw": resample(mono, rate, sampling_rate), "sampling_rate": sampling_rate}
 
 
-def check_header(name: str, header: Any) -> None:
-    """Raise ValueError for a rate or width that no recording has, before memory is taken for it."""
-    if not LOWEST_RATE <= header.framerate <= HIGHEST_RATE or header.sampwidth not in SAMPLES:
-        raise ValueError(
-            f"{name} says that it has {header.framerate} samples a second of {8 * header.sampwidth} bits, expected "
-            f"{LOWEST_RATE} to {HIGHEST_RATE} of 8, 16, 24 or 32; save it as 16-bit PCM"
-        )
-
-
-def check_complete(name: str, frames: int, header: Any) -> None:
-    """Raise ValueError for a recording without samples, and for a truncated file."""
-    if not frames:
+def check_complete(name: str, channels: NDArray[np.float32], frames: int, promised: tuple[int, int]) -> None:
+    """Raise ValueError for a recording without samples, of no numbers, or cut short."""
+    said, held = promised
+    if len(channels) < frames or held < said < UNKNOWN:
+        share = len(channels) / frames if len(channels) < frames else held / said
+        raise ValueError(f"{name} is cut short: it holds {share:.0%} of its sound; copy it again")
+    if not len(channels):
         raise ValueError(f"{name} holds no sound; record it again")
-    if frames < header.nframes and header.nframes * header.sampwidth * header.nchannels < UNKNOWN:
-        seconds, whole = frames / header.framerate, header.nframes / header.framerate
-        raise ValueError(f"{name} is cut short: it holds {seconds:.2f} of {whole:.2f} s; copy it again")
-
-
-def to_floats(samples: bytes, width: int) -> NDArray[np.float32]:
-    """Convert PCM samples of `width` bytes to floats from -1 to 1; those of one byte are unsigned."""
-    kind, middle = SAMPLES[width]
-    whole: NDArray[Any] = np.frombuffer(samples, kind)
-    if width == 3:  # no number has three bytes: each becomes the upper ones of four
-        padded = np.zeros((len(samples) // 3, 4), np.uint8)
-        padded[:, 1:] = whole.reshape(-1, 3)
-        whole, width = padded.view("<i4")[:, 0], 4
-    floats = whole.astype(np.float32)  # rounds samples of 32 bits, once; all that follows is exact
-    floats -= middle
-    floats /= 2 ** (8 * width - 1)
-    return floats
+    if not np.isfinite(channels).all():
+        raise ValueError(f"{name} holds samples that are no finite numbers; save it as 16-bit PCM")
 
 
 def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
@@ -92,8 +74,7 @@ def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np
 
 def write_wav(samples: NDArray[np.float32], sampling_rate: int = 16_000) -> bytes:
     """Return the bytes of a 16-bit wav file; samples read from such a file come out unchanged."""
+    whole = (samples * 32768).round().clip(-32768, 32767).astype(np.int16)
     with io.BytesIO() as file:
-        with wave.open(file, "wb") as opened:
-            opened.setparams((1, 2, sampling_rate, len(samples), "NONE", "not compressed"))
-            opened.writeframes((samples * 32768).round().clip(-32768, 32767).astype("<i2").tobytes())
+        extras.load("soundfile").write(file, whole, sampling_rate, format="WAV", subtype="PCM_16")
         return file.getvalue()

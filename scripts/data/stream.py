@@ -85,7 +85,7 @@ class Stream:
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
         """Read the records of a unit, each with its origin."""
         data = self.data.shard(self.units, unit)
-        origin = {"_file": f"part {unit + 1} of {self.identity}", "_begin": 0}
+        origin = {"_file": f"part {unit + 1} of {self.identity}"}
         for row, record in islice(enumerate(data, start=1), first, None, strands):
             yield {**origin, "_row": row, **record}
 

@@ -1,16 +1,15 @@
 """Read corpora from the columns of files, folders and data sets of the Hub."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from math import isfinite
 from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset
 
+from qkv.scripts.data.column_types import as_numbers
 from qkv.scripts.data.corpus import Corpus, Splits, divide
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read_split, splits
@@ -19,7 +18,17 @@ from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.splits.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
-from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows, validate
+from qkv.scripts.data.validation import (
+    Checks,
+    RecordValidation,
+    check_class,
+    check_label,
+    check_number,
+    check_text,
+    checked_columns,
+    valid_rows,
+    validate,
+)
 from qkv.scripts.recipes.schema import Recipe
 
 EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe says how many
@@ -32,54 +41,54 @@ def read_corpus(recipe: Recipe) -> Corpus:
     """
     if recipe.data.streaming:
         return stream_corpus(recipe)
-    columns, where = recipe.text, recipe.data.source
-    invalid = RecordValidation(recipe.data.bad_records)
-    needed = (columns.column, columns.target, columns.pair, columns.label)
-    names = list(dict.fromkeys([*(name.partition(".")[0] for name in needed if name), *group_columns(recipe)]))
-    wanted = ["train", *(name for name in ("validation", "test") if name in splits(where))]
-    tables = {name: read_valid(recipe, name, checks(recipe), invalid, names) for name in wanted}
+    columns, invalid = recipe.text, RecordValidation(recipe.data.bad_records)
+    checks: dict[Any, Any] = dict.fromkeys(filter(None, (columns.column, columns.target, columns.pair)), check_text)
+    if columns.label:
+        checks[columns.label] = check_number if recipe.model.config.get("problem_type") == "regression" else check_class
+    tables = read_tables(recipe, checks, invalid)
     texts, targets, pairs = (
-        {name: values(table, column) for name, table in tables.items()} if column else {}
+        {name: list(table[column]) for name, table in tables.items()} if column else {}
         for column in (columns.column, columns.target, columns.pair)
     )
     numbers = read_numbers(tables, recipe)
     classes, known = number_labels(tables, recipe) if columns.label and not numbers else ({}, [])
     strata = {name: [known[label] for label in own] for name, own in classes.items()} or quantiles(numbers)
-    sketched = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
-    division = divide_rows(text_sketches(sketched or texts), recipe, strata, groups_of(tables, recipe))
+    both = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
+    division = divide_rows(text_sketches(both or texts), recipe, strata, groups_of(tables, recipe))
     if numbers:
         division.report.pop("classes")
         division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
     return Corpus(
-        **public_names(where), texts=division.of_lists(texts), targets=division.of_lists(targets),
+        **public_names(recipe.data.source), texts=division.of_lists(texts), targets=division.of_lists(targets),
         pairs=division.of_lists(pairs), labels=division.of_lists(classes), names=known,
         numbers=division.of_lists(numbers), invalid_records=invalid, report=division.report,
     )  # fmt: skip
 
 
-def is_regression(table: Dataset, recipe: Recipe) -> bool:
-    """Tell whether a column of labels holds numbers to be predicted: `problem_type` says so, or they have fractions."""
-    kind, column = recipe.model.config.get("problem_type"), recipe.text.label
-    if column is None or kind not in (None, "regression"):
-        return False
-    if kind == "regression":
-        return True
-    stored = getattr(table.features[column], "dtype", "")
-    return stored.startswith("float") and any(value % 1 for value in table[column])
+def read_tables(recipe: Recipe, checks: Checks, invalid: RecordValidation) -> dict[str, Dataset]:
+    """Read the valid rows of each split of a recipe's data, with the columns that are checked and the group."""
+    columns = list(dict.fromkeys([*checked_columns(checks), *group_columns(recipe)]))
+    names = ["train", *(name for name in splits(recipe.data.source) if name in ("validation", "test"))]
+    tables: dict[str, Any] = {name: read_split(recipe, columns, name) for name in names}
+    classes = {
+        name: partial(check_label, names=tuple(kind.names))
+        for name, kind in tables["train"].features.items()
+        if isinstance(kind, ClassLabel) and checks.get(name) is check_class
+    }
+    return {name: valid_rows(table, {**checks, **classes}, invalid) for name, table in tables.items()}
 
 
 def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
-    """Return the numbers of each split that a regression predicts, none for classes; ValueError for no numbers."""
-    if not is_regression(tables["train"], recipe):
+    """Return the numbers of each split that a regression predicts; none for classes.
+
+    `problem_type` says which of them a column of labels has, else they are numbers where some have fractions.
+    """
+    kind, column = recipe.model.config.get("problem_type"), recipe.text.label
+    if column is None or kind not in (None, "regression"):
         return {}
-    column = str(recipe.text.label)
-    kind = getattr(tables["train"].features[column], "dtype", "list")
-    if not kind.startswith(("float", "int", "uint")):
-        raise ValueError(
-            f"model.problem_type='regression' needs numbers in text.label={column!r} of {recipe.data.source}, which "
-            f"holds {kind}; give a column of numbers, or leave out model.problem_type"
-        )
-    return {name: [float(value) for value in table[column]] for name, table in tables.items()}
+    if kind is None and not any(number % 1 for number in as_numbers(tables["train"][column]) or ()):
+        return {}
+    return {name: list(map(float, table[column])) for name, table in tables.items()}
 
 
 def quantiles(numbers: Splits[float], parts: int = 5) -> Splits[Any]:
@@ -88,124 +97,32 @@ def quantiles(numbers: Splits[float], parts: int = 5) -> Splits[Any]:
     return {name: np.searchsorted(bounds, own).tolist() for name, own in numbers.items()}
 
 
-def read_valid(
-    recipe: Recipe, split: str, checks: Checks, invalid: RecordValidation, columns: Sequence[str] = ()
-) -> Dataset:
-    """Read the valid records of a split, of the columns that are checked or of these."""
-    table: Any = read_split(recipe, columns or list(checks), split)
-    return valid_rows(table, checks, invalid)
+def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[int], list[str]]:
+    """Return the labels of each split as numbers, and the names of the training's classes.
 
-
-def checks(recipe: Recipe) -> Checks:
-    """Return what the columns of texts must hold."""
-    languages: dict[str, list[str]] = {}
-    for name in (recipe.text.column, recipe.text.target, recipe.text.pair):
-        if name:
-            column, _, language = name.partition(".")
-            languages.setdefault(column, []).extend([language] if language else [])
-    texts: Checks = {
-        column: partial(check_translations, languages=tuple(names)) if names else check_text
-        for column, names in languages.items()
-    }
-    regression = recipe.model.config.get("problem_type") == "regression"
-    return {**texts, recipe.text.label: check_number if regression else check_class} if recipe.text.label else texts
-
-
-def check_translations(value: Any, languages: Sequence[str]) -> Mapping[str, Any]:
-    """Return the texts of a column by language; InvalidRecord where one of these is empty."""
-    texts = translations(value)
-    for name in languages:
-        check_text(texts.get(name))
-    return texts
-
-
-def translations(value: Any) -> Mapping[str, Any]:
-    """Return texts by language; files without nested columns hold them as JSON."""
-    try:
-        texts = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        texts = None
-    if not isinstance(texts, Mapping):
-        raise InvalidRecord("no texts by language")
-    return texts
-
-
-def value_of(value: Any, language: str) -> str:
-    """Return the text of a value, or of one language of it."""
-    return translations(value)[language] if language else value
-
-
-def values(table: Dataset, name: str) -> list[str]:
-    """Return the texts of a column, or of one language of it."""
-    column, _, language = name.partition(".")
-    return [value_of(value, language) for value in table[column]]
-
-
-def stream_corpus(recipe: Recipe) -> Corpus:
-    """Return a corpus whose training texts are a stream, and those for validation, `text.evaluated` at most.
-
-    These are of the validation split, or of what the `holdout` keeps back. ValueError where a tokenizer would have to
-    be trained on the stream.
+    A pretrained model that knows all of them keeps its own names and numbers. ValueError where all are one class, or
+    where a split has a class that the training lacks.
     """
-    kind, (column, _, language) = recipe.text.tokenizer, recipe.text.column.partition(".")
-    if recipe.model.init is None and kind in MAKERS and kind != "bytes":
+    column, where = str(recipe.text.label), recipe.data.source
+    kind = tables["train"].features[column]
+    named = kind.names if isinstance(kind, ClassLabel) else None
+    labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
+    check_classes(labels["train"], where, column)
+    known = pretrained_classes(recipe.model.init, named or in_order(labels["train"]))
+    if unknown := {label for own in labels.values() for label in own} - set(known):
         raise ValueError(
-            f"text.tokenizer={kind!r} is trained on all texts, which a stream never has; give the folder or Hub id of "
-            "a trained one, or leave out streaming=true"
+            f"label {min(unknown)!r} is not among the {len(known)} labels of the training split; give that split "
+            "rows of it, or leave out the rows that have it"
         )
-
-    def texts(records: Sequence[Record]) -> list[str]:
-        return [value_of(record[column], language) for record in records]
-
-    invalid = RecordValidation(recipe.data.bad_records)
-    records = Stream.of(recipe, invalid, checks(recipe))
-    kept = texts(list(islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)))
-    return Corpus(
-        **public_names(recipe.data.source),
-        texts={"validation": kept} if kept else {},
-        stream=lambda prepare, length: replace(records, prepare=lambda part: prepare(texts(part)), length=length),
-        invalid_records=invalid,
-        report={"split": "a stream, whose rows are not compared with each other", "leaked": {}},
-    )
+    number = {label: index for index, label in enumerate(known)}
+    return {name: [number[label] for label in own] for name, own in labels.items()}, known
 
 
-def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
-    """Yield valid records that are not trained on."""
-    where = recipe.data.source
-    if "validation" in splits(where):
-        records = iter(read_split(recipe, list(stream.checks), "validation", streaming=True))
-    else:
-        units = range(stream.units - stream.kept, stream.units)
-        records = (record for unit in units for record in stream.read(unit, 0, 1))
-    for record in records:
-        valid = attempt(partial(validate, record, stream.checks))
-        if not isinstance(valid, InvalidRecord):
-            yield valid
-
-
-def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
-    """Return tables in the splits that the recipe asks for."""
-    rows = divide({name: len(table) for name, table in tables.items()}, recipe)
-    return {name: tables[source].select(own) for name, (source, own) in rows.items()}
-
-
-def check_class(value: Any) -> Any:
-    """Return the name or number of a class, or a number; InvalidRecord where there is none."""
-    unknown = isinstance(value, int) and value == -1  # as in data sets of the Hub
-    if unknown or value is None or value != value or (isinstance(value, str) and not value.strip()):
-        raise InvalidRecord("missing")
-    if isinstance(value, float) and not isfinite(value):
-        raise InvalidRecord(f"{value} is no finite number")
-    return value
-
-
-def check_number(value: Any) -> float:
-    """Return a number that is finite."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a number")
-    if not isfinite(value):
-        raise InvalidRecord(f"{value} is no finite number")
-    return value
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of classes in the order of their numbers, or of the alphabet."""
+    different = set(names)
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in different)
+    return sorted(different, key=lambda name: (int(name) if are_numbers else 0, name))
 
 
 def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
@@ -217,24 +134,46 @@ def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
         )
 
 
-def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[int], list[str]]:
-    """Return the labels of each split as numbers, and their names: those of the training.
+def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
+    """Return tables in the splits that the recipe asks for."""
+    rows = divide({name: len(table) for name, table in tables.items()}, recipe)
+    return {name: tables[source].select(own) for name, (source, own) in rows.items()}
 
-    A pretrained model that knows all of them keeps its own names and numbers.
+
+def stream_corpus(recipe: Recipe) -> Corpus:
+    """Return a corpus whose training texts are a stream, and those for validation, `text.evaluated` at most.
+
+    These are of the validation split, or of the part that the `holdout` keeps back. ValueError where a tokenizer would
+    have to be trained on the stream.
     """
-    column = str(recipe.text.label)
-    check_classes(tables["train"][column], recipe.data.source, column)
-    kind = tables["train"].features[column]
-    if isinstance(kind, ClassLabel):
-        known = pretrained_classes(recipe.model.init, kind.names)
-        numbers = [known.index(name) for name in kind.names]
-        return {name: [numbers[value] for value in table[column]] for name, table in tables.items()}, known
-    known = pretrained_classes(recipe.model.init, sorted({str(value) for value in tables["train"][column]}))
-    number = {value: index for index, value in enumerate(known)}
-    unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)
-    if unknown:
+    kind, column = recipe.text.tokenizer, recipe.text.column
+    if recipe.model.init is None and kind in MAKERS and kind != "bytes":
         raise ValueError(
-            f"label {sorted(unknown)[0]!r} is not among the {len(known)} labels of the training split; give that split "
-            "rows of it, or leave out the rows that have it"
+            f"text.tokenizer={kind!r} is trained on all texts, which a stream never has; give the folder or Hub id of "
+            "a trained one, or leave out streaming=true"
         )
-    return {name: [number[str(value)] for value in table[column]] for name, table in tables.items()}, known
+    invalid = RecordValidation(recipe.data.bad_records)
+    records = Stream.of(recipe, invalid, {column: check_text})
+    held = islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)
+    kept = [record[column] for record in held]
+    return Corpus(
+        **public_names(recipe.data.source),
+        texts={"validation": kept} if kept else {},
+        stream=lambda prepare, length: replace(
+            records, prepare=lambda part: prepare([record[column] for record in part]), length=length
+        ),
+        invalid_records=invalid,
+        report={"split": "a stream, whose rows are not compared with each other", "leaked": {}},
+    )
+
+
+def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
+    """Yield valid records that are not trained on."""
+    units = range(stream.units - stream.kept, stream.units)
+    records = (record for unit in units for record in stream.read(unit, 0, 1))
+    if "validation" in splits(recipe.data.source):
+        records = iter(read_split(recipe, checked_columns(stream.checks), "validation", streaming=True))
+    for record in records:
+        valid = attempt(partial(validate, record, stream.checks))
+        if not isinstance(valid, InvalidRecord):
+            yield valid

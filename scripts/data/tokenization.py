@@ -4,19 +4,13 @@ Source: byte-level BPE: Radford et al. 2019, §2.2, Language Models are Unsuperv
     Schuster & Nakajima 2012, https://doi.org/10.1109/ICASSP.2012.6289079
 """
 
-import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
-from datasets import Dataset
-from datasets.fingerprint import Hasher
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -29,9 +23,21 @@ PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<m
 # The templates of encoders, and of encoder-decoders.
 ENCODER_TEMPLATE, SEQ2SEQ_TEMPLATE = f"{START} $A {END}", f"$A {END}"
 PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
+# Kinds of special tokens that stand in the texts which a pipeline is given: a mask, the end of a prompt.
+TYPED = {"mask", "bos"}
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
-CACHE_FOLDER = "qkv-tokens"  # in datasets' own cache
 LONG_WORD = re.compile(r"(\w{1000}|[^\w\s]{1000})")
+
+
+@dataclass(frozen=True)
+class BatchTokenizer:
+    """Tokenizes texts together, in the threads of the tokenizer."""
+
+    tokenizer: PreTrainedTokenizerFast
+
+    def __call__(self, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
+        """Return the ids of each text, as `tokenize` does."""
+        return tokenize(self.tokenizer, texts, **options)
 
 
 def tokenizer_for(
@@ -58,6 +64,7 @@ def tokenizer_for(
         model_max_length=length,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
+        split_special_tokens=not set(needs) & TYPED,
         pad_token=PAD, eos_token=END, sep_token=END, bos_token=START, cls_token=START, unk_token=UNKNOWN,
         mask_token=MASK,
     )  # fmt: skip
@@ -65,10 +72,9 @@ def tokenizer_for(
 
 def cached_tokenizer(
     recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = (), pair: str = ""
-) -> "CachedTokenizer":
-    """Return the recipe's tokenizer, by which its `workers` tokenize tables together."""
-    processes = 0 if recipe.data.streaming else recipe.data.workers
-    return CachedTokenizer(tokenizer_for(recipe, texts, template, needs, pair), processes)
+) -> BatchTokenizer:
+    """Return the recipe's tokenizer, to be called with many texts."""
+    return BatchTokenizer(tokenizer_for(recipe, texts, template, needs, pair))
 
 
 def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTrainedTokenizerFast:
@@ -142,7 +148,10 @@ def characters(texts: Sequence[str], size: int) -> Tokenizer:
 
 def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
     """Make a token of each word between spaces that occurs in the texts."""
-    tokenizer = word_level({word for text in texts for word in text.split()}, size, "words")
+    words = {word for text in texts for word in text.split()}
+    if taken := sorted(words & set(SPECIAL)):
+        raise ValueError(f"the texts have {taken[0]!r}, a control token of text.tokenizer=words; take bpe")
+    tokenizer = word_level(words, size, "words")
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
@@ -179,53 +188,15 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options
     """Return the ids of each text, with those of the template around them."""
     if not texts:  # of a stream, where all records of a chunk were invalid
         return []
+    if is_own(tokenizer):
+        options["split_special_tokens"] = True  # a text of HTML has <s> and </s>, too
     rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in rows]
 
 
-@dataclass(frozen=True)
-class CachedTokenizer:
-    """Tokenizes the texts of a table: with `processes`, these do it together, and the result is cached on disk.
-
-    The cache is keyed by the texts, by what the tokenizer does, and by the options of the call.
-    """
-
-    tokenizer: PreTrainedTokenizerFast
-    processes: int = 0
-
-    def __call__(self, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
-        """Return the ids of each text, as `tokenize` does."""
-        if not self.processes:
-            return tokenize(self.tokenizer, texts, **options)
-        # The tokenizer's own threads, which its training may have started, do not survive a fork.
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        table = Dataset.from_dict({"text": list(texts)}).map(
-            partial(tokenize_batch, tokenizer=self.tokenizer, options=options),
-            batched=True,
-            remove_columns="text",
-            num_proc=self.processes,
-            cache_file_name=str(self.cache_file(texts, options)),
-            desc="tokenizing",
-        )
-        return list(table.with_format("numpy")["input_ids"])
-
-    def cache_file(self, texts: Sequence[str], options: dict[str, Any]) -> Path:
-        """Return where the tokens of these texts are cached."""
-        name = Hasher.hash((list(texts), tokenizer_hash(self.tokenizer), sorted(options.items())))
-        folder = Path(datasets.config.HF_DATASETS_CACHE) / CACHE_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{name}.arrow"
-
-
-def tokenize_batch(batch: dict[str, list[str]], tokenizer: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Tokenize a column of texts."""
-    return {"input_ids": tokenize(tokenizer, batch["text"], **options)}
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Hash what a tokenizer does, without the truncation and padding that earlier calls left behind."""
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    return Hasher.hash({name: part for name, part in content.items() if name not in ("truncation", "padding")})
+def is_own(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Tell whether a tokenizer was trained here; people write the control tokens of others into texts on purpose."""
+    return all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL))
 
 
 def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:

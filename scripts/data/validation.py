@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomi
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.image import to_rgb, upright_image
-from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt, lines_before
+from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
 
-# What a column must hold: gives the value as it is used, or raises InvalidRecord.
-Check = Callable[[Any], Any]
-Checks = Mapping[str, Check]
-MIN_SAMPLES = 800  # of a recording, of which fewer make no features
+# Returns the value of a column as it is used, or checks the values of several; raises InvalidRecord.
+Check = Callable[..., Any]
+Checks = Mapping[str | tuple[str, ...], Check]
+MIN_SAMPLES = 800  # of a recording; fewer make no features
 
 
 def check_text(value: Any) -> str:
@@ -34,8 +34,28 @@ def check_text(value: Any) -> str:
     return value
 
 
+def check_class(value: Any) -> Any:
+    """Return the name or number of a class, or a number; InvalidRecord where there is none."""
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):
+        raise InvalidRecord("missing")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidRecord(f"{value} is no finite number")
+    return value
+
+
+def check_number(value: Any) -> float:
+    """Return a number that is finite, perhaps spelled as text."""
+    try:
+        number = float(check_text(value) if isinstance(value, str) else value if not isinstance(value, bool) else "")
+    except (TypeError, ValueError):
+        raise InvalidRecord("missing" if value is None else f"{value!r}, expected a number") from None
+    if not isfinite(number):
+        raise InvalidRecord(f"{value} is no finite number")
+    return number
+
+
 def check_label(value: Any, names: Sequence[str]) -> int:
-    """Return the number of a class, which may be given by its name."""
+    """Return the number of a class, which may be given by its name; -1 is no class, as in data sets of the Hub."""
     if isinstance(value, str):
         if value not in names:
             raise InvalidRecord(f"label {value!r} is not known")
@@ -49,37 +69,14 @@ def check_label(value: Any, names: Sequence[str]) -> int:
 
 def check_image(value: Any) -> Image.Image:
     """Return the image of a file or of its bytes, upright as pipelines read it, decoded to its last pixel, in RGB."""
-    is_open = isinstance(value, Image.Image)
-    if not is_open and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
-        raise InvalidRecord("missing" if value is None else "no image")
     try:
-        if is_open:
-            return to_rgb(value)
-        return upright_image(value.get("bytes") or regular_bytes(value["path"]))
-    except FileNotFoundError:
-        raise InvalidRecord(f"there is no file {Path(value['path']).name!r}") from None
-    except (OSError, ValueError) as error:
-        # The system's message names the file, which is logged beside the reason.
-        raise InvalidRecord(f"damaged image: {getattr(error, 'strerror', None) or error}") from None
-
-
-def wav_bytes(value: Any) -> bytes:
-    """Return the bytes of a wav file, which may be given by its path."""
-    if isinstance(value, dict) and value.get("bytes"):
-        return bytes(value["bytes"])
-    path = value.get("path") if isinstance(value, dict) else value
-    if not isinstance(path, str) or not path:
-        raise InvalidRecord("missing" if value is None else "no recording")
-    try:
-        return regular_bytes(path)
-    except FileNotFoundError:
-        raise InvalidRecord(f"there is no file {Path(path).name!r}") from None
-    except (OSError, ValueError) as error:
-        raise InvalidRecord(f"damaged recording: {getattr(error, 'strerror', None) or error}") from None
+        return to_rgb(value) if isinstance(value, Image.Image) else upright_image(file_bytes(value, "image"))
+    except ValueError as error:
+        raise InvalidRecord(f"damaged image: {error}") from None
 
 
 def check_audio(value: Any) -> NDArray[np.float32]:
-    """Return the samples of a wav file or of its bytes at 16 kHz; InvalidRecord for one too short, or silent."""
+    """Return the samples of a recording or of its bytes at 16 kHz; InvalidRecord for one too short, or silent."""
     try:
         samples: NDArray[np.float32] = read_wav(wav_bytes(value))["raw"]
     except ValueError as error:
@@ -91,17 +88,45 @@ def check_audio(value: Any) -> NDArray[np.float32]:
     return samples
 
 
+def wav_bytes(value: Any) -> bytes:
+    """Return the bytes of a recording, which may be given by its path."""
+    return file_bytes(value, "recording")
+
+
+def file_bytes(value: Any, kind: str) -> bytes:
+    """Return the bytes of a file, stored or given by its path; InvalidRecord where there are none."""
+    if isinstance(value, dict) and value.get("bytes"):
+        return bytes(value["bytes"])
+    path = value.get("path") if isinstance(value, dict) else value
+    if not isinstance(path, str) or not path:
+        raise InvalidRecord("missing" if value is None else f"no {kind}")
+    try:
+        return regular_bytes(path)
+    except FileNotFoundError:
+        raise InvalidRecord(f"there is no file {Path(path).name!r}") from None
+    except (OSError, ValueError) as error:
+        # The system's message names the file, which is logged beside the reason.
+        raise InvalidRecord(f"damaged {kind}: {getattr(error, 'strerror', None) or error}") from None
+
+
 def validate(record: Record, checks: Checks) -> Record:
     """Return the record's own columns, as the checks give them; InvalidRecord names the first that is wrong."""
     if record.get("_invalid") is not None:
         raise InvalidRecord(record["_invalid"])
     columns = {name: value for name, value in record.items() if name not in ORIGIN}
-    for name, check in checks.items():
+    for names, check in checks.items():
+        each = (names,) if isinstance(names, str) else names
         try:
-            columns[name] = check(record.get(name))
+            made = check(*map(record.get, each))
         except InvalidRecord as error:
-            raise InvalidRecord(f"{name}: {error}") from None
+            raise InvalidRecord(f"{' and '.join(each)}: {error}") from None
+        columns |= {names: made} if isinstance(names, str) else {}
     return columns
+
+
+def checked_columns(checks: Checks) -> list[str]:
+    """Return the columns that checks read."""
+    return [name for names in checks for name in ((names,) if isinstance(names, str) else names)]
 
 
 class RecordValidation:
@@ -118,7 +143,7 @@ class RecordValidation:
         self.skipped: list[Record] = []
 
     def open(self, folder: Path, *, is_main: bool) -> None:
-        """Log what was gathered so far, by one process for all, and from here on what each gathers."""
+        """Log the records that were gathered so far, by one process for all, and the later ones at once."""
         self.path = folder / "bad-records.jsonl"
         before = read_lines(self.path)
         written = {(line["file"], line["row"]) for line in before}
@@ -131,8 +156,6 @@ class RecordValidation:
     def add(self, record: Mapping[str, Any], reason: str) -> str:
         """Log an invalid record; return its file, row and reason in words."""
         file, row = record["_file"], record["_row"]
-        if record["_begin"]:
-            row += lines_before(file, record["_begin"])
         if (file, row) not in self.known:
             self.known.add((file, row))
             line = {"file": file, "row": row, "reason": reason}
@@ -185,7 +208,7 @@ def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processe
 def origin_of(data: Dataset, index: int) -> Mapping[str, Any]:
     """Return the origin of a record; that of data sets not read from files is their order."""
     if "_file" not in data.column_names:
-        return {"_file": str(data.info.dataset_name or "data"), "_begin": 0, "_row": index + 1}
+        return {"_file": str(data.info.dataset_name or "data"), "_row": index + 1}
     return data.select_columns(list(ORIGIN))[index]
 
 

@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import yaml
+from datasets import ClassLabel, Dataset
 
 from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
-from qkv.scripts.data.inference.columns import PAIRS, Column, describe, first, is_image, longest
+from qkv.scripts.data.inference.columns import NAMES, PAIRS, Column, first, kind_of, longest
 from qkv.scripts.data.inference.pretrained_start import fitted
 from qkv.scripts.data.loading import read, splits
+from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import flat, merged
@@ -25,10 +28,14 @@ from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pai
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 SETTINGS = Path(__file__).with_suffix(".yaml")
-SAMPLE = 3200  # rows that are read to guess from; with more, every training has the most steps
+SAMPLE = 3200  # rows of a stream to guess from, and values of a column to measure
 STEPS = (200, 3000)
 LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
+PLAIN = {"string", "large_string", "bool", "int64", "int32", "float64", "float32"}
+MASKED = "QkvEncoderForMaskedLM"
+# What each task of texts learns beside them.
+ROLES = {"text-classification": "class", "regression": "number", "seq2seq": "target", "causal-lm": "nothing"}
 Roles = Mapping[str, Column]
 
 
@@ -59,31 +66,55 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     ValueError names the columns that there are, and a line to type.
     """
     given: Fields = {}
-    for key, value in pairs(resolve(words), "text.label=kind"):
+    task = next((word.removeprefix("task=") for word in words if word.startswith("task=")), None)
+    for key, value in pairs(resolve([word for word in words if not word.startswith("task=")]), "text.label=kind"):
         assign(given, key, value)
-    data = read(where, streaming=True, encoding=str(given.get("encoding", UTF_8)))
-    rows = list(islice((row for row in data if row.get("_invalid") is None), SAMPLE))
-    if not rows:
-        raise ValueError(f"{where} holds no row that can be read; give a file with rows")
-    columns = describe(rows, data.features)
-    guess = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where)
+    streaming = bool(given.get("streaming")) or not local_files(where)
+    settings = yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))
+    if task not in (None, "masked-lm", *settings):
+        raise ValueError(f"task={task!r} is not known; {did_you_mean(str(task), [*settings, 'masked-lm'], 'tasks')}")
+    if task == "masked-lm":
+        task, given = "causal-lm", {"architecture": MASKED} | given
+    columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
+    guess = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
     name = re.sub(r"[^\w.-]+", "-", "-".join(path.stem for path in local_files(where)) or where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
-    values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
-    values = fitted(values, given)
+    values = fitted(merged(merged(own, settings[guess.task]), guess.fields), given)
     usual = values.pop("epochs")
     checked = flat(build(merged(values, given)))
     typed = {key: checked[key] for key in given if key in checked}
-    count = sum(1 for _ in data) if "epochs" in given else len(rows)
     values |= length_of_training(typed, checked["batch_size"], count, usual)
     if not checked["holdout"] and "validation" not in splits(where):
         del values["watch"]
     recipe = build(merged(values, given))
-    return recipe, shown(guess, columns, recipe, len(rows))
+    return recipe, shown(guess, columns, recipe, f"{'at least ' * (streaming and count == SAMPLE)}{count:,} rows")
+
+
+def described(data: Any, where: str) -> tuple[list[Column], int]:
+    """Describe the columns of all rows, or of the first ones of a stream; ValueError where there are none."""
+    if not isinstance(data, Dataset):
+        rows = list(islice((row for row in data if row.get("_invalid") is None), SAMPLE))
+        features, values = data.features or {}, {name: [row.get(name) for row in rows] for name in dict(*rows[:1])}
+    else:
+        reasons, features = data["_invalid"] if "_invalid" in data.features else [None] * len(data), data.features
+        rows = data.select([row for row, reason in enumerate(reasons) if reason is None])
+        few = rows.select(range(min(len(rows), SAMPLE // 10)))
+        plain = {name: getattr(kind, "dtype", "") in PLAIN for name, kind in features.items()}
+        values = {name: (rows if own else few)[name][:] for name, own in plain.items()}
+    if not len(rows):
+        raise ValueError(f"{where} holds no row that can be read; give a file with rows")
+    kept = {name: own for name, own in values.items() if name not in ORIGIN}
+    columns = [Column(name, kind_of(name, features.get(name), own), own) for name, own in kept.items()]
+    named = {name: kind.names for name, kind in features.items() if isinstance(kind, ClassLabel)}
+    return [
+        Column(each.name, each.kind, [named[each.name][at] for at in each.values if at is not None and at >= 0])
+        if each.name in named else each
+        for each in columns
+    ], len(rows)  # fmt: skip
 
 
 def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -> Fields:
-    """Return the length of a training and what follows from it: what is given, or so many times all rows, in bounds."""
+    """Return the length of a training and what follows from it: the one given, or some epochs, in bounds."""
     count = min(max(math.ceil(rows * epochs / batch_size), STEPS[0]), STEPS[1])
     if "epochs" in given:
         count = math.ceil(rows * given["epochs"] / batch_size)
@@ -94,27 +125,37 @@ def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -
 def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named = {column.name: column for column in columns}
-    asked = {key: str(text[key]).partition(".")[0] for key in ("column", "label", "target", "pair") if text.get(key)}
+    asked = {key: str(text[key]) for key in ("column", "label", "target", "pair") if text.get(key)}
+    asked = {key: name if name in named else name.partition(".")[0] for key, name in asked.items()}
     for name in asked.values():
         if name not in named:
             raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
     return {key: named[name] for key, name in asked.items()}
 
 
-def guess_task(columns: Sequence[Column], asked: Roles, where: str) -> Guess:
+def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> Guess:
     """Choose the task by the kinds and names of columns, and by those that are asked for; ValueError for none."""
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
-    guess = guess_texts(columns, asked) if files is None else guess_files(files, columns, asked)
+    guess = guess_texts(columns, asked, task) if files is None else guess_files(files, columns, asked)
+    have = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "id") or "none"
     if guess is None:
-        have = ", ".join(f"{column.name} ({column.kind})" for column in columns) or "none"
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
             "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind"
         )
+    if task not in (None, guess.task):
+        raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in text.label=kind")
+    several = [column.name for column in columns if column.kind == "list" or column.is_binary]
+    alone = guess.task == "causal-lm" or (len(several) > 1 and guess.task == "text-classification")
+    if several and alone and task is None and not asked.keys() & {"label", "target"}:
+        raise ValueError(
+            f"{where}: {', '.join(several)} may say several classes of a row, which no task learns; name the column "
+            f"of one class, as in text.label={several[0]}, or learn the texts alone by task=causal-lm"
+        )
     return guess
 
 
-def guess_texts(columns: Sequence[Column], asked: Roles) -> Guess | None:
+def guess_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Guess | None:
     """Choose the task of texts: classes or other texts beside them, or the texts alone."""
     words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
     if words and tags and words is not tags and "column" not in asked:
@@ -122,44 +163,47 @@ def guess_texts(columns: Sequence[Column], asked: Roles) -> Guess | None:
     structure = next((column for column in columns if column.kind == "structure"), None)
     if structure and "column" not in asked and (chain := first(columns, "chain", "text", "class") or longest(columns)):
         return Guess("contact-prediction", {"chain": chain, "structure": structure}, chain_fields(chain, structure))
-    pair = pair_of(columns, asked)
+    named = {column.name.lower(): column for column in columns}
+    both = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
+    pair = (asked["column"], asked["pair"]) if {"column", "pair"} <= asked.keys() else None
+    pair = next(both, None) if "column" not in asked else pair
     source = asked.get("column") or (pair and pair[0]) or first(columns, "source", "text") or first(columns, "text")
     source = source or longest(columns)
     if source is None:
         return None
-    role, column = learned([column for column in columns if column not in (source, *(pair or ()))], asked)
-    texts = {"text": source, **({"second text": pair[1]} if pair else {})}
-    named = {"pair": pair[1].name} if pair else {}
+    rest = [column for column in columns if column not in (source, *(pair or ()))]
+    role, column = learned(source, rest, asked, task and ROLES.get(task))
     if column is None:
         return Guess("causal-lm", {"text": source}, text_fields(source))
     if role == "target":
         return Guess("seq2seq", {"source": source, "target": column}, text_fields(source, target=column.name))
-    fields = text_fields(source, label=column.name, **named)
+    texts = {"text": source, **({"second text": pair[1]} if pair else {})}
+    fields = text_fields(source, label=column.name, **({"pair": pair[1].name} if pair else {}))
     if role == "number":
         return Guess("regression", {**texts, "number": column}, fields | {"model": {"problem_type": "regression"}})
     return Guess("text-classification", {**texts, "class": column}, fields)
 
 
-def learned(rest: Sequence[Column], asked: Roles) -> tuple[str, Column | None]:
-    """Return what is learned of texts, and its column: a number, a class, or a text where no texts were asked for."""
+def learned(source: Column, rest: Sequence[Column], asked: Roles, only: str | None) -> tuple[str, Column | None]:
+    """Return what is learned of texts, and its column: a number, a class, or a text; `only` one role where it is asked.
+
+    A column that is called a target beside one that is called its source is a text, however often its values repeat.
+    """
     if "target" in asked:
         return "target", asked["target"]
     if "label" in asked:
-        return ("number" if asked["label"].kind == "number" else "class"), asked["label"]
-    named = None if "column" in asked else first(rest, "target", "text")
-    by_role = [("number", first(rest, "number", "number")), ("class", first(rest, "class", "class"))]
-    by_role += [("target", named), ("class", first(rest, "class"))]
-    spare = "target", None if "column" in asked else longest(rest)
-    return next((choice for choice in by_role if choice[1] is not None), spare)
-
-
-def pair_of(columns: Sequence[Column], asked: Roles) -> tuple[Column, Column] | None:
-    """Return two columns of texts that are read together, by their usual names or as they are asked for."""
-    if "column" in asked and "pair" in asked:
-        return asked["column"], asked["pair"]
-    named = {column.name.lower(): column for column in columns}
-    both = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
-    return None if "column" in asked else next(both, None)
+        return (only or ("number" if asked["label"].kind == "number" else "class")), asked["label"]
+    target = None if "column" in asked else first(rest, "target")
+    both_named = source.name.lower() in NAMES["source"] and target is not None and target.name.lower() != "target"
+    by_role = [
+        ("target", target if both_named else None),
+        ("number", first(rest, "number", "number")),
+        ("class", first(rest, "class", "class")),
+        ("target", target if target is not None and target.kind == "text" else None),
+        ("class", first(rest, "class")),
+        ("target", None if "column" in asked else (target if only else None) or longest(rest)),
+    ]
+    return next(((role, own) for role, own in by_role if own is not None and only in (None, role)), ("nothing", None))
 
 
 def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess | None:
@@ -173,18 +217,21 @@ def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess
     label, side = asked.get("label") or first(rest, "class"), side_of(files)
     if boxes is not None:
         return Guess("object-detection", {"image": files, "boxes": boxes}, {"shortest_edge": side})
+    size = max(divisor for divisor in range(1, max(side // PATCHES, 2) + 1) if side % divisor == 0)
+    patches = {"image_size": side, "patch_size": size}
     if label is not None:
-        fields = {"model": patches(side), "augment": {"shift": side / 16}, "text": {"label": label.name}}
+        fields = {"model": patches, "augment": {"shift": side / 16}, "text": {"label": label.name}}
         return Guess("image-classification", {"image": files, "class": label}, fields)
     if text is None:
         return None
-    fields = {"text": {"column": text.name, "vocab_size": 1024}, "model": {"vision_config": patches(side)}}
+    fields = {"text": {"column": text.name, "vocab_size": 1024}, "model": {"vision_config": patches}}
     return Guess("captions", {"image": files, "caption": text}, fields)
 
 
 def text_fields(source: Column, **columns: str) -> Fields:
     """Return the fields of texts: their columns, and a length that holds about 95 % of them."""
-    words = sorted(len(re.findall(r"\w+|[^\w\s]", str(value))) for value in source.values)
+    some = source.values[:: math.ceil(len(source.values) / SAMPLE)]
+    words = sorted(len(re.findall(r"\w+|[^\w\s]", str(value))) for value in some)
     tokens = max(2 * words[int(0.95 * (len(words) - 1))], 1)
     return {"text": {"column": source.name, "length": min(max(2 ** math.ceil(math.log2(tokens)), 32), 512), **columns}}
 
@@ -198,37 +245,32 @@ def chain_fields(chain: Column, structure: Column) -> Fields:
 
 def side_of(images: Column) -> int:
     """Return the size to show images at: the median of their shorter sides, in steps of eight pixels, at most 224."""
-    sides = sorted(min(check_image(value).size) for value in images.values[:100] if is_image(value))
+    opened = [attempt(lambda value=value: check_image(value)) for value in images.values[:100]]  # type: ignore[misc]
+    sides = sorted(min(image.size) for image in opened if not isinstance(image, InvalidRecord))
     middle = sides[len(sides) // 2] if sides else 224
     return min(max(8 * round(middle / 8), 8), 224)
 
 
-def patches(side: int) -> Fields:
-    """Return the size and patches of images: about eight patches in a row, of pixels that divide the size."""
-    size = max(divisor for divisor in range(1, max(side // PATCHES, 2) + 1) if side % divisor == 0)
-    return {"image_size": side, "patch_size": size}
-
-
-def shown(guess: Guess, columns: Sequence[Column], recipe: Recipe, rows: int) -> dict[str, str]:
+def shown(guess: Guess, columns: Sequence[Column], recipe: Recipe, rows: str) -> dict[str, str]:
     """Return what was inferred, to be shown before a training; rows are named by the word that overrides them."""
     data, optimization = recipe.data, recipe.optimization
-    lines = {"data": f"{data.source}, {'at least ' * (rows == SAMPLE)}{rows:,} rows", "task": guess.task}
-    if recipe.model.architecture.endswith("ForMaskedLM"):
-        lines["task"] = "masked-lm"
-    lines |= {f"column of {role}": f"{column.name} ({column.kind})" for role, column in guess.roles.items()}
     used = {column.name for column in guess.roles.values()}
-    lines["columns not used"] = ", ".join(column.name for column in columns if column.name not in used)
     classes = Counter(str(value) for value in guess.roles["class"].values) if "class" in guess.roles else {}
-    lines["classes"] = ", ".join(f"{name} {count}" for name, count in sorted(classes.items())[:12])
-    lines["architecture"] = recipe.model.architecture
-    if recipe.model.init is not None:
-        lines["init"] = recipe.model.init
-        lines["learning_rate"] = f"{optimization.learning_rate:g}, as of a pretrained model"
     image = recipe.model.config.get("vision_config", recipe.model.config)
-    if "patch_size" in image:
-        lines["model.image_size"] = f"{image['image_size']}, in patches of {image['patch_size']}"
-    lines["text.length"] = f"{recipe.text.length} tokens" if "text" in guess.fields else ""
-    lines["holdout, test_size"] = f"{data.holdout:g}, {data.test_size:g}, where the data have no such split"
-    lines["max_steps"] = f"{optimization.max_steps:,} of batch_size={optimization.batch_size}"
-    lines["watch"] = f"{recipe.output.watch}: the weights that are kept" if recipe.output.watch else ""
+    patched, started = "patch_size" in image, recipe.model.init is not None
+    lines = {
+        "data": f"{data.source}, {rows}",
+        "task": "masked-lm" if recipe.model.architecture.endswith("ForMaskedLM") else guess.task,
+        **{f"column of {role}": f"{column.name} ({column.kind})" for role, column in guess.roles.items()},
+        "columns not used": ", ".join(column.name for column in columns if column.name not in used),
+        "classes": ", ".join(f"{name} {count}" for name, count in sorted(classes.items())[:12]),
+        "architecture": recipe.model.architecture,
+        "init": recipe.model.init or "",
+        "learning_rate": f"{optimization.learning_rate:g}, as of a pretrained model" if started else "",
+        "model.image_size": f"{image['image_size']}, in patches of {image['patch_size']}" if patched else "",
+        "text.length": f"{recipe.text.length} tokens" if "length" in guess.fields.get("text", {}) else "",
+        "holdout, test_size": f"{data.holdout:g}, {data.test_size:g}, where the data have no such split",
+        "max_steps": f"{optimization.max_steps:,} of batch_size={optimization.batch_size}",
+        "watch": f"{recipe.output.watch}: the weights that are kept" if recipe.output.watch else "",
+    }
     return {name: text for name, text in lines.items() if text}

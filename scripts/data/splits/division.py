@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
-from tqdm import tqdm
 
 from qkv.scripts.data.splits.duplicates import MOST, Leak, Sketch, can_be_similar, find_leaks
 from qkv.scripts.data.splits.splitting import split_rows
@@ -59,11 +58,13 @@ def divide_rows(
     except ValueError as error:
         raise ValueError(f"{recipe.data.source}: {error}") from None
     splits = {name: [known[source][row] for row in own] for name, (source, own) in rows.items()}
-    leaks = {name: find_leaks(splits["train"], own) for name, own in splits.items() if name != "train"}
-    for name, own in leaks.items():
-        check_leaks(name, own, rows, recipe)
-    compared = {name: can_be_similar(splits["train"], splits[name]) for name in leaks}
-    counts = {name: count_leaks(own, similar=compared[name]) for name, own in leaks.items()}
+    counts: dict[str, dict[str, int | None]] = {}
+    for name in [name for name in splits if name != "train"]:
+        leaks = find_leaks(splits["train"], splits[name])
+        check_leaks(name, leaks, rows, recipe)
+        equal = sum(leak.exact for leak in leaks)
+        compared = can_be_similar(splits["train"], splits[name])
+        counts[name] = {"equal": equal, "similar": len(leaks) - equal if compared else None}
     division = Division(rows, {"split": how, "leaked": counts})
     if labels:
         each = {name: Counter(map(str, own)) for name, own in division.of_lists(labels).items()}
@@ -93,7 +94,11 @@ def choose_rows(
         order = {"labels": labels.get("train"), "groups": groups or [each.exact for each in train]}
         own = split_rows(len(train), shares, seed=data.split_seed, by_time=data.split == "time", **order)
         rows |= {name: ("train", chosen) for name, chosen in own.items()}
-        how = f"{' and '.join(shares)} from the training rows, {described(recipe, stratified=bool(labels))}"
+        together = f"rows of one {data.group!r} together" if data.group else "equal rows together"
+        classes = "the same share of each class, " if labels else ""
+        drawn = f"at random, {classes}{together}, split_seed={data.split_seed}"
+        drawn = "the last ones" if data.split == "time" else drawn
+        how = f"{' and '.join(shares)} from the training rows, {drawn}"
     most = recipe.text.evaluated
     for name, (source, chosen) in rows.items():
         if name != "train" and 0 < most < len(chosen):
@@ -103,22 +108,11 @@ def choose_rows(
     return rows, how
 
 
-def described(recipe: Recipe, *, stratified: bool) -> str:
-    """Say how rows are chosen."""
-    data = recipe.data
-    if data.split == "time":
-        return "the last ones"
-    together = f"rows of one {data.group!r} together" if data.group else "equal rows together"
-    classes = "the same share of each class, " if stratified else ""
-    return f"at random, {classes}{together}, split_seed={data.split_seed}"
-
-
 def text_sketches(texts: Mapping[str, Sequence[str]]) -> Sketches:
     """Return what texts are compared by; of many, equal ones alone are found."""
     few = sum(map(len, texts.values())) <= MOST
     sketch = Sketch.of_text if few else lambda text: Sketch.of_bytes(text.encode())
-    every = {name: tqdm(own, desc="looking for duplicates", disable=None, leave=False) for name, own in texts.items()}
-    return {name: [sketch(text) for text in own] for name, own in every.items()}
+    return {name: list(map(sketch, own)) for name, own in texts.items()}
 
 
 def file_sketches(
@@ -135,7 +129,7 @@ def file_sketches(
 def sketch_image(value: Any) -> dict[str, Any]:
     """Sketch an image as a row of a table."""
     made = Sketch.of_image(check_image(value))
-    return {"exact": made.exact, "near": made.near}
+    return {"exact": made.exact, "near": list(made.near)}
 
 
 def sketch_recording(value: Any) -> dict[str, Any]:
@@ -155,12 +149,6 @@ def sentence(report: Mapping[str, Any]) -> str:
         if own["equal"] or own["similar"]
     ]
     return "; ".join([f"splits: {report['split']}", *(f"{name}: {own}" for name, own in classes.items()), *shared])
-
-
-def count_leaks(leaks: Sequence[Leak], *, similar: bool) -> dict[str, int | None]:
-    """Count equal and nearly equal rows; the latter are None where they were not looked for."""
-    equal = sum(leak.exact for leak in leaks)
-    return {"equal": equal, "similar": len(leaks) - equal if similar else None}
 
 
 def check_leaks(

@@ -20,7 +20,11 @@ def split_rows(
     group stay together. `by_time` takes the last rows instead, for the later of two names the later rows. A class keeps
     a row or group for the training. ValueError where a share gets no row.
     """
-    units = group_rows(count, None if by_time else groups, seed)
+    members: dict[Hashable, list[int]] = {}
+    for row in range(count):
+        members.setdefault(row if groups is None or by_time else groups[row], []).append(row)
+    each = list(members.values())
+    units = [each[index] for index in np.random.default_rng(seed).permutation(len(each))]
     chosen = last_rows(count, shares) if by_time else stratified(units, shares, labels or [None] * count)
     for name, share in shares.items():
         if not chosen[name]:
@@ -47,19 +51,13 @@ def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
     return chosen
 
 
-def group_rows(count: int, groups: Sequence[Hashable] | None, seed: int) -> list[list[int]]:
-    """Return the rows of each group, groups in random order; without groups each row is one."""
-    members: dict[Hashable, list[int]] = {}
-    for row in range(count):
-        members.setdefault(row if groups is None else groups[row], []).append(row)
-    units = list(members.values())
-    return [units[index] for index in np.random.default_rng(seed).permutation(len(units))]
-
-
 def stratified(
     units: Sequence[list[int]], shares: Mapping[str, float], labels: Sequence[Hashable]
 ) -> dict[str, list[int]]:
-    """Return the rows of each share, drawn from the units of each label in their order."""
+    """Return the rows of each share, drawn from the units of each label in their order.
+
+    Shares of labels are rounded so that their sum is that of the whole: those with the largest rest are rounded up.
+    """
     strata: dict[Hashable, list[list[int]]] = {}
     for unit in units:
         strata.setdefault(labels[unit[0]], []).append(unit)
@@ -67,21 +65,17 @@ def stratified(
     left = {label: own[1:] for label, own in strata.items()}  # the first of each is for the training
     chosen: dict[str, list[int]] = {}
     for name, share in shares.items():
-        quotas = apportion(sizes, share)
+        quotas = {label: int(size * share) for label, size in sizes.items()}
+        spare = round(sum(sizes.values()) * share) - sum(quotas.values())
+        rests = sorted((quotas[label] - size * share, str(label), label) for label, size in sizes.items())
+        for _, _, label in rests[: max(spare, 0)]:
+            quotas[label] += 1
         rows: list[int] = []
         for label, own in left.items():
             drawn, left[label] = draw(own, quotas[label])
             rows += drawn
         chosen[name] = sorted(rows)
     return chosen
-
-
-def apportion(sizes: Mapping[Hashable, int], share: float) -> dict[Hashable, int]:
-    """Round the share of each stratum so that the sum is that of the whole: those with the largest rest round up."""
-    quotas = {label: int(size * share) for label, size in sizes.items()}
-    spare = round(sum(sizes.values()) * share) - sum(quotas.values())
-    by_rest = sorted(sizes, key=lambda label: (quotas[label] - sizes[label] * share, str(label)))
-    return {label: quota + (label in by_rest[:spare]) for label, quota in quotas.items()}
 
 
 def draw(units: Sequence[list[int]], quota: int) -> tuple[list[int], list[list[int]]]:

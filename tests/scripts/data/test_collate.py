@@ -6,16 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qkv
-from qkv.scripts.data.collate import Packer, pack, pad_batch, pad_rows, pad_with_mask, padded_columns
+from qkv.scripts.data.collate import Packer, pack, pad_batch, padded_columns
 from qkv.scripts.data.examples import Record, stack
 
 
 def rows(*lengths: int) -> list[np.ndarray]:
     return [np.arange(1, length + 1) for length in lengths]
-
-
-def test_a_table_holds_every_row() -> None:
-    assert pad_rows(rows(2, 0, 3), -7).tolist() == [[1, 2, -7], [-7] * 3, [1, 2, 3]]
 
 
 def test_examples_know_how_long_they_are() -> None:
@@ -28,14 +24,6 @@ def test_a_batch_is_as_wide_as_its_longest_row() -> None:
     examples = padded_columns({"one": (rows(2, 4, 1), 0)})
     assert pad_batch(examples.__getitems__([0, 2]), {"one": 0})["one"].tolist() == [[1, 2], [1, 0]]
     assert pad_batch(examples.__getitems__([1]), {"one": 0})["one"].tolist() == [[1, 2, 3, 4]]
-
-
-def test_rows_of_their_own_length_make_the_same_batch() -> None:
-    examples = padded_columns({"input_ids": (rows(2, 4, 1), 0)})
-    own = [{"input_ids": row} for row in rows(2, 4, 1)]
-    one, other = (pad_with_mask(found, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
-    assert one["attention_mask"].tolist() == [[1, 1], [1, 0]]
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_nothing_but_filling_is_one_column() -> None:

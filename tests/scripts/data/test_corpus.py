@@ -6,14 +6,6 @@ from qkv.scripts.data.corpus import Corpus, paired
 from recipes import recipe_of
 
 
-def test_only_evaluated_splits_are_cut() -> None:
-    texts = {"train": ["a", "b", "c"], "test": ["d", "e", "f"]}
-    corpus = Corpus("n", "t", "s", texts, labels={"train": [0, 1, 2], "test": [2, 1, 0]})
-    few = corpus.divided(recipe_of(text={"evaluated": 2}))
-    assert few.texts == {"train": ["a", "b", "c"], "test": ["d", "e"]} and few.labels["test"] == [2, 1]
-    assert corpus.divided(recipe_of()) == corpus and few.targets == {}
-
-
 def test_a_holdout_is_spread_over_the_training_and_every_column_of_it() -> None:
     texts = {"train": [str(index) for index in range(10)], "test": ["x"]}
     corpus = Corpus("n", "t", "s", texts, labels={"train": list(range(10)), "test": [0]})

@@ -30,12 +30,6 @@ def test_a_table_is_known_by_its_rows(tmp_path: Path) -> None:
     assert len({of(one) for one in (whole, *others)}) == 4
 
 
-def test_a_split_is_part_of_it() -> None:
-    one, two = Dataset.from_dict({"a": [1]}), Dataset.from_dict({"a": [2]})
-    assert task(one, test=two).fingerprint() != task(two, test=one).fingerprint() != of(one)
-    assert task(one, test=two).sizes() == {"train": 1, "test": 1}
-
-
 def test_pictures_in_files_are_known_by_names_and_contents(tmp_path: Path) -> None:
     def table(folder: str, content: bytes) -> Dataset:
         path = tmp_path / folder / "cat" / "1.png"

@@ -34,7 +34,7 @@ def test_lists_have_many_forms(value: object) -> None:
 )  # fmt: skip
 def test_what_is_no_row_is_told(words: object, tags: object, reason: str) -> None:
     with pytest.raises(InvalidRecord, match=reason.replace("[", "")):
-        check_tagged(json.dumps([words, tags]))
+        check_tagged(words, tags)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "tsv", "disk"])

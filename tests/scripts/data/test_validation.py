@@ -66,14 +66,6 @@ def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) ->
     assert str(fault.value).startswith(f"a: {said}")
 
 
-def test_good_values_come_back_as_they_are_used() -> None:
-    record = {"a": "x", "b": "dog", "c": {"bytes": png(), "path": None}, "d": 5, "_file": "x", "_invalid": None}
-    found = validate(record, {"a": check_text, "b": CATS, "c": check_image})
-    assert found.pop("c").size == (30, 30)
-    assert found == {"a": "x", "b": 1, "d": 5}
-    assert CATS(0) == 0
-
-
 def damaged(folder: Path) -> Path:
     """A file with four bad records among twenty."""
     lines: list[bytes] = [json.dumps({"text": f"t{n}", "label": n % 2}).encode() for n in range(20)]
@@ -127,18 +119,8 @@ def test_several_processes_find_the_same(tmp_path: Path) -> None:
     assert valid_rows(data, checks, two, processes=2)[:] == alone[:] and two.skipped == one.skipped
 
 
-def test_damaged_pictures_of_a_folder_are_sifted(tmp_path: Path) -> None:
-    for name, data in {"cat/1": png(), "cat/2": png()[:200], "dog/1": b"", "dog/2": png()}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.png").write_bytes(data)
-    invalid_records = RecordValidation(0.5)
-    good = valid_rows(read(str(tmp_path)), {"image": check_image, "label": CATS}, invalid_records)
-    assert good["label"][:] == [0, 1]
-    assert [Path(line["file"]).name for line in invalid_records.skipped] == ["2.png", "1.png"]
-
-
 def test_records_are_written_once_by_whoever_finds_them(tmp_path: Path) -> None:
-    origins = [{"_file": "x", "_begin": 0, "_row": row} for row in (1, 2, 3)]
+    origins = [{"_file": "x", "_row": row} for row in (1, 2, 3)]
 
     def lines() -> list[int]:
         return [json.loads(line)["row"] for line in (tmp_path / "bad-records.jsonl").read_text().splitlines()]
@@ -161,17 +143,3 @@ def test_records_are_written_once_by_whoever_finds_them(tmp_path: Path) -> None:
     third.add(origins[2], "new")
     assert lines() == [1, 2, 3]
     assert third.summary() == {"skipped": 3, "reasons": {"early": 1, "late": 1, "new": 1}}
-
-
-def test_rows_are_counted_from_the_beginning_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("one\ntwo\nthree\n")
-    said = RecordValidation().add({"_file": str(tmp_path / "x"), "_begin": 8, "_row": 1}, "wrong")
-    assert said == f"{tmp_path / 'x'}, row 3: wrong"
-
-
-def test_a_bad_record_late_in_the_data_is_told_too() -> None:
-    data = Dataset.from_list([{"a": "words"}] * 1100 + [{"a": ""}])
-    invalid_records = RecordValidation(0.01)
-    assert len(valid_rows(data, {"a": check_text}, invalid_records)) == 1100 and invalid_records.summary()[
-        "reasons"
-    ] == {"a: empty": 1}

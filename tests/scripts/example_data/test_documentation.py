@@ -93,28 +93,6 @@ def test_a_file_of_another_hash_is_not_used(index: Path) -> None:
     assert list(cached.parent.iterdir()) == []
 
 
-def test_without_a_network_one_sentence_says_what_works(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise OSError("Network is\nunreachable")
-
-    monkeypatch.setattr(documentation, "urlopen", refuse)
-    with pytest.raises(
-        OSError, match=r"cannot be fetched \(Network is unreachable\); use data=docstrings, which needs"
-    ):
-        documentation.documents(RECIPE)
-
-
-def test_an_index_without_it_says_so(index: Path) -> None:
-    (index / "django" / "index.html").write_text("nothing")
-    with pytest.raises(OSError, match="the package index does not have django-5.2.19.tar.gz"):
-        documentation.archive()
-
-
-def test_the_index_is_the_one_that_pip_is_set_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "https://index.invalid/simple")
-    assert documentation.index() == "https://index.invalid/simple"
-
-
 SOURCE = '''"""The module."""
 
 
@@ -167,8 +145,3 @@ def test_a_module_is_a_document_and_no_text_is_in_both_splits(library: Path) -> 
     assert corpus.texts["test"] == ["The module.\n\nA thing.\n\nfirst\n    indented\n\nAct.", "Number 9."]
     assert corpus.texts["train"] == [f"Number {number}." for number in (*range(9), 10, 11)]
     assert platform.python_version() in corpus.title
-
-
-def test_the_library_of_this_python_is_found() -> None:
-    found = documentation.source_files(documentation.library() / "json")
-    assert [path.stem for path in found] == ["__init__", "decoder", "encoder", "scanner", "tool"]

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from qkv.scripts.data.structures.dot_bracket import dot_bracket
-from qkv.scripts.example_data import rna_folding
-from qkv.scripts.example_data.rna_folding import BASES, IMPOSSIBLE, STACKS, TABLES, Folding, fold, hairpin
+from qkv.scripts.example_data.rna_folding import BASES, TABLES, Folding, fold
 
 PAIRS = {"AU", "UA", "CG", "GC", "GU", "UG"}
 Structure = frozenset[tuple[int, int]]
@@ -81,24 +80,6 @@ def test_no_structure_of_a_short_chain_has_less_energy(branching: int, monkeypat
         folds += bool(best[0])
         branchings += any(len(inner_pairs(pair, best[0])) > 1 for pair in best[0])
     assert ties and folds > 10 and (branchings > 0) == (branching < 0)
-
-
-def test_stacks_are_the_same_from_both_strands() -> None:
-    assert np.array_equal(STACKS, STACKS.transpose(3, 2, 1, 0))
-    assert (STACKS < IMPOSSIBLE).sum() == len(PAIRS) ** 2
-
-
-def test_hairpins_beyond_the_table_grow_slowly() -> None:
-    assert [hairpin(size) for size in (3, 9, 10, 30)] == [54, 64, 65, 77]
-
-
-def test_chains_of_all_lengths_fold_together_as_they_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(1)
-    chains = ["".join(random.choice([*BASES], size=size)) for size in random.integers(1, 30, size=20)]
-    alone = [fold([chain])[0] for chain in chains]
-    assert fold(chains) == alone
-    monkeypatch.setattr(rna_folding, "TOGETHER", 7)
-    assert fold(chains) == alone
 
 
 def test_a_helix_pays_for_its_loop() -> None:

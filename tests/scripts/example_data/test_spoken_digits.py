@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.example_data import spoken_digits as digits
 from recipes import recipe_of
@@ -53,17 +51,6 @@ def test_the_same_data_come_every_time_and_are_made_once(cache: Path, monkeypatc
     assert sorted(path.name for path in cache.iterdir()) == sorted(
         ["before", Path(first.where).name, Path(more.where).name]
     )
-
-
-def test_noise_is_as_loud_as_drawn(cache: Path) -> None:
-    line = rows(digits.spoken_digits(RECIPE))["train"][0]
-    found, clean = read_wav(line["audio"]["bytes"])["raw"], digits.speak([[line["text"], "", 0]])[0]
-    assert len(found) == len(clean)
-    sound = np.sin(np.arange(20_000) / 10).astype(np.float32)
-    levels = [10 * np.log10((sound**2).mean() / ((digits.add_noise(sound, random) - sound) ** 2).mean())
-              for random in map(np.random.default_rng, range(30))]  # fmt: skip
-    low, high = digits.NOISE
-    assert low - 0.5 < min(levels) < low + 5 and high - 5 < max(levels) < high + 0.5
 
 
 def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

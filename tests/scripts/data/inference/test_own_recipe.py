@@ -14,7 +14,6 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
-from qkv.scripts.recipes.loading import is_data
 from qkv.scripts.tasks import registry
 from sine_waves import recordings
 
@@ -74,15 +73,6 @@ def test_two_texts_are_classified_together(tmp_path: Path) -> None:
     assert registry.load(recipe).data.report["classes"]["test"] == {"no": 3, "yes": 3}
 
 
-def test_two_files_of_lines_are_pairs(tmp_path: Path) -> None:
-    for name, word in (("english", "line"), ("french", "ligne")):
-        (tmp_path / f"{name}.txt").write_text("".join(f"{word} {row} of the file\n" for row in range(60)))
-    where = f"{tmp_path / 'english.txt'},{tmp_path / 'french.txt'}"
-    recipe, shown = infer(where, ["text.vocab_size=300"])
-    assert is_data(where) and shown["task"] == "seq2seq" and recipe.name == "english-french"
-    assert sum(registry.load(recipe).sizes().values()) == 60
-
-
 def test_folders_of_images_are_classes_and_their_sizes_the_models(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
@@ -137,18 +127,12 @@ def test_images_with_captions_and_with_boxes(tmp_path: Path) -> None:
         assert shown["task"] == task and registry.load(recipe).sizes()["test"] == 3
 
 
-def test_recordings_and_what_is_said(tmp_path: Path) -> None:
-    recipe, shown = infer(str(recordings(tmp_path)), ["holdout=0.25"])
-    assert shown["task"] == "speech-recognition" and shown["column of text"].startswith("text")
-    assert registry.load(recipe).sizes() == {"train": 9, "validation": 3, "test": 4}
-
-
 def test_words_count_more_than_guesses(tmp_path: Path) -> None:
     where = table(tmp_path, {"title": "a title {}", "body": "a long text of words {}", "kind": ["a", "b"], "y": [0, 1]})
     recipe, shown = infer(where, ["text.column=title", "text.label=kind", "max_steps=7", "model.position=alibi"])
     assert (recipe.text.column, recipe.text.label) == ("title", "kind") and recipe.optimization.max_steps == 7
     assert recipe.model.config["position"] == "alibi" and recipe.model.config["hidden_size"] == 128
-    assert shown["columns not used"] == "body, y"
+    assert shown["columns not used"] == "id, body, y"
     assert infer(where, ["text.column=body"])[0].text.label == "y"
     assert infer(where, ["architecture=QkvDecoderForCausalLM"])[0].model.architecture == "QkvDecoderForCausalLM"
 

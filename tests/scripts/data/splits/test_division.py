@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 from datasets import Dataset
 from PIL import Image
 
-from qkv.scripts.data.image_data import read_images
-from qkv.scripts.data.splits.division import divide_rows, file_sketches, sketch_image, text_sketches
+from qkv.scripts.data.splits.division import divide_rows, file_sketches, sketch_image
 from qkv.scripts.data.text_columns import read_corpus
 from recipes import recipe_of
 
@@ -78,30 +76,6 @@ def test_a_limited_test_keeps_the_classes_of_a_sorted_file(tmp_path: Path) -> No
     assert read_corpus(recipe).report["classes"]["test"] == {"x": 5, "y": 5}
 
 
-@pytest.mark.parametrize("missing", [None, "", " "])
-def test_a_row_without_a_label_is_an_invalid_record(missing: str | None, tmp_path: Path) -> None:
-    lines = [*rows(), {"text": "no label", "kind": missing}]
-    own = corpus(tmp_path, lines, bad_records=0.1)
-    assert own.names == ["x", "y"] and own.invalid_records.summary()["reasons"] == {"kind: missing": 1}
-
-
-def test_one_class_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="all 10 rows of .* have one class in column 'kind', 'x'; a classifier needs"):
-        corpus(tmp_path, [{**row, "kind": "x"} for row in rows(10)])
-
-
-def test_images_in_folders_need_no_split(tmp_path: Path) -> None:
-    for name, count in (("cat", 30), ("dog", 10)):
-        (tmp_path / name).mkdir()
-        for number in range(count):
-            pixels = np.random.default_rng([number, count]).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
-    recipe = recipe_of(data=str(tmp_path), test_size=0.2)
-    data = read_images(recipe)
-    assert data.report["classes"] == {"train": {"cat": 24, "dog": 8}, "test": {"cat": 6, "dog": 2}}
-    assert Counter(data.splits["test"]["label"]) == {0: 6, 1: 2}
-
-
 def test_a_file_saved_once_more_is_the_same_picture(tmp_path: Path) -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
     for name in ("a.png", "b.bmp", "c.jpg"):
@@ -115,9 +89,3 @@ def test_a_file_saved_once_more_is_the_same_picture(tmp_path: Path) -> None:
         "test": {"equal": 1, "similar": 0},
         "validation": {"equal": 0, "similar": 1},
     }
-
-
-def test_many_texts_are_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.scripts.data.splits.division.MOST", 1)
-    known = text_sketches({"train": ["one text", "two texts"], "test": ["One text!"]})
-    assert divide_rows(known, recipe_of()).report["leaked"] == {"test": {"equal": 0, "similar": None}}

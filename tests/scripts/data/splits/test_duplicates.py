@@ -71,12 +71,6 @@ def test_copies_of_an_image_are_found_and_others_are_not():
     assert leaks == [Leak(0, 3, exact=False), Leak(1, 4, exact=False)]
 
 
-def test_small_images_are_compared_as_they_are():
-    train, other = noise(0, side=8), noise(0, side=8)
-    other.putpixel((0, 0), (1, 2, 3))
-    assert find_leaks([train], [other]) == []
-
-
 @pytest.mark.parametrize("most", [1, 100])
 def test_many_rows_are_searched_for_equal_ones_alone(most, monkeypatch):
     monkeypatch.setattr(duplicates, "MOST", most)

@@ -27,7 +27,7 @@ def recipe(where: Path, **values: object) -> Recipe:
 )  # fmt: skip
 def test_what_is_no_row_is_told(sequence: object, structure: object, reason: str) -> None:
     with pytest.raises(InvalidRecord, match=reason):
-        check_folded(json.dumps([sequence, structure]))
+        check_folded(sequence, structure)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

@@ -1,0 +1,359 @@
+"""Awkward files of other people: what stands in them is learned, or one sentence says why not; nothing is lost."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+from PIL import Image
+from transformers import AutoTokenizer
+
+from errors import raises_sentence
+from qkv.scripts.data.boxes import check_objects
+from qkv.scripts.data.column_types import as_numbers
+from qkv.scripts.data.image_data import read_images, read_objects
+from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.loading import read, splits
+from qkv.scripts.data.readers import IMAGES
+from qkv.scripts.data.text_columns import read_corpus
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, tokenize, tokenizer_for
+from qkv.scripts.data.validation import check_audio, check_image
+from recipes import recipe_of
+
+LOOSE = ["leaked_records=1"]
+
+
+def csv_file(path: Path, columns: list[str], rows: list[list[Any]]) -> str:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return str(path)
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+def corpus_of(where: str, *words: str) -> Any:
+    return read_corpus(infer(where, [*LOOSE, *words])[0])
+
+
+def noise(path: Path, seed: int, **options: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path, **options)
+
+
+# Classes and numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ["007", "042", "100"],
+        ["1_1", "11", "12"],
+        ["3E2", "300", "5E1"],
+        ["1.1", "1.10", "1.2"],
+        ["1.10", "1.20", "1.30"],
+        ["nan", "inf", "ok"],
+        ["+1", "1", "2"],
+        ["-1", "0", "1"],
+        ["NA", "null", "None"],
+        ["TRUE", "FALSE", "True"],
+        ["١", "1", "2"],
+        ["9007199254740993", "9007199254740992"],
+        ["0x10", "16", "1e1"],
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_classes_are_the_texts_that_stand_there(codes: list[str], ending: str, tmp_path: Path) -> None:
+    rows = [[f"about {code!r} item {number}", code] for number in range(20) for code in codes]
+    if ending == "csv":
+        where = csv_file(tmp_path / "x.csv", ["text", "section"], rows)
+    else:
+        records = [{"text": text, "section": code} for text, code in rows]
+        where = jsonl(tmp_path / "x.jsonl", records) if ending == "jsonl" else str(tmp_path / "x.parquet")
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "x.parquet")
+    corpus = corpus_of(where, "text.label=section")
+    assert set(corpus.names) == set(codes) and not corpus.numbers
+    found = sum((Counter(own) for own in corpus.report["classes"].values()), Counter())
+    assert found == dict.fromkeys(codes, 20) and corpus.invalid_records.skipped == []
+
+
+@pytest.mark.parametrize(("kind", "last"), [(int, 11), (str, 11)])
+def test_numbered_classes_are_in_the_order_of_their_numbers(kind: Any, last: int, tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": kind(number % (last + 2) - 1)} for number in range(260)]
+    assert corpus_of(jsonl(tmp_path / "x.jsonl", rows)).names == [str(number) for number in range(-1, last + 1)]
+
+
+def test_few_rows_of_a_class_are_not_lost(tmp_path: Path) -> None:
+    rows = [[f"film {number}", number % 2] for number in range(600)] + [[f"bad {number}", -1] for number in range(4)]
+    corpus = corpus_of(csv_file(tmp_path / "x.csv", ["text", "label"], rows))
+    assert corpus.names == ["-1", "0", "1"] and corpus.invalid_records.skipped == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> None:
+    whole = [[f"text {number}", number % 5 + 1] for number in range(3300)]
+    halves = [[f"half {number}", number % 5 + 0.5] for number in range(80)]
+    scores = csv_file(tmp_path / "scores.csv", ["text", "score"], whole + halves)
+    assert sum(map(len, corpus_of(scores).numbers.values())) == 3380
+    rows = [{"text": f"item {n}", "label": n % 3 if n < 3300 else "3a", "note": None if n < 3300 else "late"}
+            for n in range(3400)]  # fmt: skip
+    groups = jsonl(tmp_path / "groups.jsonl", rows)
+    assert corpus_of(groups).names == ["0", "1", "2", "3a"]
+    assert [row["note"] for row in read(groups, streaming=streaming)][-1] == "late"
+
+
+def test_types_of_parquet_files_are_widened(tmp_path: Path) -> None:
+    for number, values in enumerate([[1, 2], [0.5, 2.5]]):
+        rows = [{"text": f"a {number} {value}", "score": value} for value in values]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"part-{number}.parquet")
+    assert read(str(tmp_path))["score"][:] == [1.0, 2.0, 0.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        (["1.10", "2.35", "12.00"], [1.1, 2.35, 12.0]),  # prices, which do not repeat
+        (["1.5", "2.0", "1.5"] * 5, [1.5, 2.0, 1.5] * 5),
+        (["1e-5", "2.5e-3"], [1e-5, 2.5e-3]),
+        ([1, 2.5], [1.0, 2.5]),
+        (["1.1", "1.10"], None),
+        (["1e999", "1"], None),
+        ([True, False], None),
+        (["1", "two"], None),
+        ([], None),
+    ],
+)
+def test_numbers_are_columns_whose_spelling_says_no_more(values: list[Any], numbers: Any) -> None:
+    assert as_numbers(values) == numbers
+
+
+def test_a_number_that_is_none_is_one_bad_record(tmp_path: Path) -> None:
+    rows = [[f"text {number}", number + 0.5] for number in range(50)] + [["odd", "n/a"]]
+    where = csv_file(tmp_path / "x.csv", ["text", "score"], rows)
+    with raises_sentence("row 52", "score", "'n/a'", "bad_records"):
+        corpus_of(where, "text.label=score", "model.problem_type=regression")
+
+
+# Tasks -----------------------------------------------------------------------------------------------------------------
+
+
+def test_several_classes_of_a_text_are_a_question(tmp_path: Path) -> None:
+    rows = [{"text": f"report {number}", "labels": ["sport", "law"][: number % 3]} for number in range(60)]
+    lists = jsonl(tmp_path / "lists.jsonl", rows)
+    flags = [[f"comment {n} of {n % 7}", n & 1, n >> 1 & 1, n >> 2 & 1] for n in range(160)]
+    columns = csv_file(tmp_path / "flags.csv", ["text", "toxic", "insult", "threat"], flags)
+    for where, names in ((lists, ["labels"]), (columns, ["toxic", "insult", "threat"])):
+        with raises_sentence(*names, "text.label", "task=causal-lm"):
+            infer(where)
+        assert infer(where, ["task=causal-lm"])[1]["task"] == "causal-lm"
+    assert corpus_of(columns, "text.label=insult").names == ["0", "1"]
+
+
+def test_answers_that_repeat_are_answers(tmp_path: Path) -> None:
+    rows = [{"question": f"capital {number}?", "answer": f"It is {number % 10}."} for number in range(90)]
+    where = jsonl(tmp_path / "qa.jsonl", rows)
+    recipe, inferred = infer(where)
+    assert inferred["task"] == "seq2seq" and (recipe.text.column, recipe.text.target) == ("question", "answer")
+    assert infer(where, ["task=text-classification", "text.label=answer"])[0].text.label == "answer"
+    assert infer(where, ["task=masked-lm"])[0].model.architecture == "QkvEncoderForMaskedLM"
+    with raises_sentence("seqtoseq", "seq2seq"):
+        infer(where, ["task=seqtoseq"])
+    with raises_sentence("regression", "question", "answer"):
+        infer(where, ["task=regression"])
+
+
+# Text ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
+    texts = ["was <s>12</s> now", "<pad> and <mask>", "an <unk> one"]
+    recipe = recipe_of(text={"tokenizer": kind, "vocab_size": 400})
+    if kind == "words":
+        with raises_sentence("'<mask>'", "text.tokenizer"):
+            tokenizer_for(recipe, texts)
+        return
+    for needs in ((), ("mask",), ("bos",)):
+        tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, needs)
+        special = {*tokenizer.all_special_ids}
+        for row, text in zip(tokenize(tokenizer, texts), texts, strict=True):
+            assert not special & {*row[1:-1].tolist()}
+            assert kind == "wordpiece" or tokenizer.decode(row, skip_special_tokens=True) == text
+    tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE)
+    tokenizer.save_pretrained(tmp_path)
+    kept = AutoTokenizer.from_pretrained(tmp_path)
+    assert kept(texts)["input_ids"] == [row.tolist() for row in tokenize(tokenizer, texts)]
+    masked = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, ["mask"])
+    assert masked("a <mask> b")["input_ids"].count(masked.mask_token_id) == 1  # as pipelines write it
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b"text;label\nlong, and;good\nshort;bad\n", {}),
+        ("sep=;\r\ntext;label\r\nlong, and;good\r\nshort;bad\r\n".encode("utf-8-sig"), {}),
+        ("text\tlabel\nlong, and\tgood\nshort\tbad\n".encode("utf-16"), {}),
+        ("\n\ntext|label\nlong, and|good\n\nshort|bad".encode("cp1252"), {"encoding": "cp1252"}),
+        (b'text,label\r\n"long, and",good\r\n"short","bad"\r\n', {}),
+    ],
+)
+def test_tables_as_programs_write_them(content: bytes, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    for streaming in (False, True):
+        rows = list(read(str(tmp_path / "x.csv"), streaming=streaming, **options))
+        assert [(row["text"], row["label"]) for row in rows] == [("long, and", "good"), ("short", "bad")]
+
+
+def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
+    rows = [{"translation": {"en": f"line {n}", "fr": f"ligne {n}"}, "meta": {"id": n}, "odd": [1, None]}
+            for n in range(40)]  # fmt: skip
+    where = jsonl(tmp_path / "x.jsonl", rows)
+    recipe = infer(where, ["text.column=translation.en", "text.target=translation.fr"])[0]
+    corpus = read_corpus(recipe)
+    assert set(corpus.targets["test"]) < {f"ligne {n}" for n in range(40)}
+    assert read(where)["meta.id"][:] == list(range(40))
+    with raises_sentence("translation.de"):
+        read(where, columns=["translation.de"])
+
+
+# Images and boxes ------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_of_any_ending_are_rows_and_others_are_said(tmp_path: Path, capsys: Any) -> None:
+    written = {".jpg", ".webp", ".bmp", ".tiff", ".gif", ".ppm", ".tga", ".jp2", ".ico", ".png", ".pcx", ".avif"}
+    assert written <= {*IMAGES}
+    for place, ending in enumerate(sorted(written)):
+        for number in range(3):
+            noise(tmp_path / ("cat" if place % 2 else "fish") / f"{number}{ending}", 100 * place + number)
+    (tmp_path / "cat" / "notes.docx").touch()
+    data = read_images(infer(str(tmp_path), LOOSE)[0])
+    assert data.labels == ["cat", "fish"] and len(data.train) + sum(map(len, data.splits.values())) == 36
+    assert "1 .docx" in capsys.readouterr().err
+
+
+def test_a_table_of_pictures_is_no_table_of_texts(tmp_path: Path) -> None:
+    for number in range(30):
+        noise(tmp_path / f"{number}.webp", number)
+    rows = [[f"{number}.webp", "cat" if number % 2 else "dog"] for number in range(30)]
+    where = csv_file(tmp_path / "metadata.csv", ["file_name", "label"], rows)
+    assert infer(where)[1]["task"] == "image-classification"
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("train", "car"), ("test", "default"), ("dev", "val", "cat")])
+def test_folders_of_classes_may_be_called_as_splits_are(names: tuple[str, ...], tmp_path: Path) -> None:
+    for place, name in enumerate(names):
+        for number in range(10):
+            noise(tmp_path / name / f"test_{number}.png", 10 * place + number)
+    if names == ("train", "test"):  # splits without classes, and nobody can tell
+        assert splits(str(tmp_path)) == ["train", "test"] and "label" not in read(str(tmp_path)).features
+        return
+    assert splits(str(tmp_path)) == ["train"]
+    assert read_images(infer(str(tmp_path), LOOSE)[0]).labels == sorted(names)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "CMYK", "P", "LA", "RGBA", "1", "L"])
+def test_pictures_of_any_mode_are_rgb(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / ("x.tiff" if mode in ("I;16", "CMYK") else "x.png")
+    ramp = np.linspace(0, 255, 64, dtype=np.uint8).reshape(8, 8)
+    image = Image.fromarray(ramp.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(ramp).convert(mode)
+    image.save(path)
+    read_back = np.asarray(check_image({"path": str(path), "bytes": None}).convert("L"), int)
+    assert np.abs(read_back - ramp).max() <= (255 if mode == "1" else 2)
+
+
+def coco(folder: Path, count: int = 30, orientation: int = 1, **image: Any) -> Path:
+    """Photographs of 60 x 40 stored pixels with a red box in their own frame, as COCO has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    images, annotations = [], []
+    for n in range(count):
+        pixels = np.full((40, 60, 3), 230, np.uint8)
+        pixels[5:15, 40:55] = (200, 0, 0)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(pixels + np.uint8(n % 20)).save(folder / f"{n}.png", exif=exif)
+        images.append({"id": n, "file_name": f"{n}.png", "width": 60, "height": 40} | image)
+        annotations.append({"id": n, "image_id": n, "category_id": 1, "bbox": [40, 5, 15, 10], "iscrowd": 0})
+        annotations.append({"id": count + n, "image_id": n, "category_id": 1, "bbox": [0, 0, 60, 40], "iscrowd": 1})
+    content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "red"}]}
+    (folder / "annotations.json").write_text(json.dumps(content))
+    return folder
+
+
+def objects_of(where: Any) -> Any:
+    return read_objects(infer(str(where), [*LOOSE, "bad_records=0.2"])[0])
+
+
+@pytest.mark.parametrize("orientation", [1, 5, 6, 7, 8])
+def test_boxes_are_where_the_photograph_shows_them(orientation: int, tmp_path: Path) -> None:
+    data = objects_of(coco(tmp_path / "coco", orientation=orientation))
+    row = data.tables["train"][0]
+    (((left, top, width, height), _),) = check_objects(row["objects"], data.labels)
+    image = np.asarray(check_image(row["image"]))
+    assert image.shape[:2] == ((60, 40) if orientation >= 5 else (40, 60))
+    inside = image[int(top) : int(top + height), int(left) : int(left + width)].reshape(-1, 3).mean(0)
+    assert inside[0] > 190 and inside[1:].max() < 30
+    assert data.invalid_records.skipped == []
+
+
+def test_a_size_of_another_image_is_a_bad_record(tmp_path: Path) -> None:
+    with raises_sentence("60 x 40", "80 x 30"):
+        objects_of(coco(tmp_path / "coco", width=80, height=30))
+    for orientation in (2, 3, 4):  # both frames have this size
+        with raises_sentence(f"EXIF orientation {orientation}"):
+            objects_of(coco(tmp_path / "coco", orientation=orientation))
+
+
+@pytest.mark.parametrize("box", [[40, 5, 55, 15], [0.79, 0.25, 0.25, 0.25], [-20, 0, 30, 10], [40, 5, 0, 10]])
+def test_boxes_of_other_forms_are_bad_records(box: list[float], tmp_path: Path) -> None:
+    coco(tmp_path / "x")
+    (tmp_path / "x" / "annotations.json").unlink()
+    rows = [{"image": f"{n}.png", "objects": [{"bbox": box, "category": "red"}]} for n in range(30)]
+    jsonl(tmp_path / "x" / "metadata.jsonl", rows)
+    with raises_sentence("objects", "[left, top, width, height] in pixels"):
+        objects_of(tmp_path / "x")
+
+
+def test_paths_are_joined_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    coco(Path("coco"))
+    for where in ("coco", "./coco", "coco/annotations.json", str(tmp_path / "coco")):
+        assert len(objects_of(where).tables["train"]) > 20
+    (tmp_path / "coco" / "annotations.json").rename(tmp_path / "instances_coco.json")
+    assert len(objects_of("instances_coco.json").tables["train"]) > 20
+    paths = read("instances_coco.json")["image"][:]
+    assert all(Path(image["path"]).is_absolute() for image in paths)
+
+
+def test_annotations_without_their_image_are_said(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "coco")
+    content = json.loads((folder / "annotations.json").read_text())
+    content["annotations"].append({"image_id": 99, "category_id": 1, "bbox": [1, 1, 5, 5]})
+    content["images"].append({"id": 50, "file_name": "gone.png", "width": 60, "height": 40})
+    (folder / "annotations.json").write_text(json.dumps(content))
+    reasons = [line["reason"] for line in objects_of(folder).invalid_records.skipped]
+    assert len(reasons) == 2 and "'gone.png'" in reasons[0] and "99" in reasons[1]
+
+
+# Sound -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"),
+    [("WAV", "PCM_24"), ("WAV", "FLOAT"), ("WAV", "ULAW"), ("WAVEX", "PCM_16"), ("FLAC", "PCM_24"), ("AIFF", "PCM_16"),
+     ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III"), ("CAF", "PCM_16"), ("W64", "PCM_16"), ("AU", "PCM_16")],
+)  # fmt: skip
+def test_recordings_of_any_form_are_heard(form: str, subtype: str, tmp_path: Path) -> None:
+    wave = 0.5 * np.sin(np.arange(16_000) * 2 * np.pi * 440 / 16_000)
+    path = tmp_path / "x"
+    soundfile.write(path, np.stack([wave, wave], axis=1), 16_000, format=form, subtype=subtype)
+    heard = check_audio(str(path))
+    assert len(heard) == 16_000 and np.abs(heard - wave)[2000:-2000].max() < 0.05

@@ -1,0 +1,65 @@
+"""Example data are the same bytes every time, on which the numbers of the cards rest."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qkv.scripts.data.examples import Columns
+from qkv.scripts.tasks.registry import EXAMPLE_DATA
+from recipes import recipe_of
+
+MADE = {name: make for makers in EXAMPLE_DATA.values() for name, make in makers.items()}
+SAME = {
+    "digits": "7fe42b4217a8d3fd",
+    "shapes-captions": "78024d100d063636",
+    "shapes-detect": "3c79277747b4e468",
+    "digit-drawings": "e53143e6a03fb95b",
+    "tunes": "1c979aabedb020ff",
+    "associative-recall": "c7d8786a85addf22",
+    "rna-folds": "e5481b7ec0d33bc8",
+    "copy": "9acf373d9c14325c",
+    "reverse": "453886329d3b5d5b",
+    "numbers": "658cdbb72b52e73f",
+    "dates": "6041d52aafd52891",
+    "listops": "cd91e7b2fd8e81a9",
+    "recall": "5e7bad9fbdfd31b0",
+}
+# What of each data set is hashed.
+FIELDS = (
+    "texts",
+    "labels",
+    "targets",
+    "words",
+    "tags",
+    "sequences",
+    "structures",
+    "captions",
+    "train",
+    "splits",
+    "tables",
+)
+
+
+def plain(value: Any) -> Any:
+    """A value of a data set as JSON."""
+    if isinstance(value, Columns):
+        return {
+            name: sha256(np.ascontiguousarray(tensor).tobytes()).hexdigest() for name, tensor in value.columns.items()
+        }
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if hasattr(value, "features"):
+        images = [sha256(each["bytes"]).hexdigest() for each in value["image"]]
+        return [images, value["objects"][:]]
+    return value
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_bytes_come_every_time(name: str) -> None:
+    data: Any = MADE[name](recipe_of(text=dict(made=40, length=66, symbols=4)))
+    data = getattr(data, "corpus", data)
+    held = {field: plain(getattr(data, field)) for field in FIELDS if hasattr(data, field)}
+    assert held and sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:16] == SAME[name]
