@@ -10,8 +10,8 @@ import transformers
 
 import qkv
 from qkv.modeling.conversion.files import named, quiet
-from qkv.scripts.common.inspector import Held, held, load_reported
 from qkv.scripts.common.heads import HUB_TASKS
+from qkv.scripts.common.inspector import Held, held, load_reported
 
 # Whether a load is one of verification itself, which needs no second check (QKV_VERIFY).
 UNCHECKED: ContextVar[bool] = ContextVar("UNCHECKED", default=False)

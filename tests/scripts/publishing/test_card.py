@@ -16,9 +16,9 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 import qkv
 from qkv.configuration import CONFIGS
+from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, write_card
-from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.publishing.card.heads import KINDS
 from qkv.scripts.publishing.card.model import CardModel, Place, counterpart, frontend, task
 from qkv.scripts.publishing.card.model import changed as differing
@@ -61,7 +61,9 @@ def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -
     for beside in path.parent.iterdir():
         (tmp_path / beside.name).touch()
     write_card(path, tmp_path / "card.md")
-    assert (tmp_path / "card.md").read_text() == path.with_name("card.md").read_text(), "run `python -m qkv.scripts.lab card --all`"
+    assert (tmp_path / "card.md").read_text() == path.with_name("card.md").read_text(), (
+        "run `python -m qkv.scripts.lab card --all`"
+    )
 
 
 def test_every_card_has_a_record_and_every_record_a_recipe() -> None:

@@ -32,8 +32,8 @@ from transformers import (
 )
 
 import qkv
-from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.common.heads import HUB_TASKS
+from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.card.usage import PROTEIN, room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
