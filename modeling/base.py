@@ -41,48 +41,13 @@ class RemovesPadding(nn.Module):
 
 
 # trf-ignore: TRF013  each family calls post_init, last
-class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
-    """Base of every model: what it supports, how its weights start, which of them are tied.
+class PackageHooks(PreTrainedModel):
+    """Let the package add to building, loading, saving and pushing; a published copy has none of it."""
 
-    Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
-    """
-
-    config: QkvConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    accepts_loss_kwargs = True
-    _skip_keys_device_placement = ["past_key_values", "cache"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
-    # What the package adds to building, loading, saving and pushing; a published copy has none of it.
     build_hook: ClassVar[Callable[[type[PreTrainedModel], QkvConfig], None] | None] = None
     load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a transformers without a name that the class overrides; take the cache by either name in `forward`."""
-        super().__init_subclass__(**kwargs)
-        for owner in cls.__mro__:
-            check_private(owner, cls)
-        if "forward" in vars(cls):
-            cls.forward = either_cache_name(cls.forward)
-
-    def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
-        check_family(self, config)
-        config.validate()  # it may have been edited since it was made
-        if hook := type(self).build_hook:
-            hook(type(self), config)
-        super().__init__(config, *inputs, **kwargs)
-
-    def post_init(self) -> None:
-        """Finish construction; ties are set where transformers reads them without asking: before it saves."""
-        self._tied_weights_keys = self.tied_parameters()
-        super().post_init()
-        freeze_unread(self)
 
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
@@ -105,6 +70,46 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
         if (hook := type(self).upload_hook) and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
+
+# trf-ignore: TRF013  each family calls post_init, last
+class QkvPreTrainedModel(PackageHooks, RemovesPadding):
+    """Base of every model: what it supports, how its weights start, which of them are tied.
+
+    Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
+    """
+
+    config: QkvConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = True
+    _skip_keys_device_placement = ["past_key_values", "cache"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a transformers without a name that the class overrides; take the cache by either name in `forward`."""
+        super().__init_subclass__(**kwargs)
+        for owner in cls.__mro__:
+            check_private(owner, cls)
+        if "forward" in vars(cls):
+            cls.forward = either_cache_name(cls.forward)
+
+    def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
+        check_family(self, config)
+        config.validate()  # it may have been edited since it was made
+        if hook := type(self).build_hook:
+            hook(type(self), config)
+        super().__init__(config, *inputs, **kwargs)
+
+    def post_init(self) -> None:
+        """Finish construction; ties are set where transformers reads them without asking: before it saves."""
+        self._tied_weights_keys = self.tied_parameters()
+        super().post_init()
+        freeze_unread(self)
 
     def activation_checkpointing_enable(
         self, activation_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any

@@ -7,7 +7,7 @@ Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -155,15 +155,21 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
     return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)
 
 
+class PackedBatch(NamedTuple):
+    """The documents of a batch, their masks, and what cross-attention reads of each."""
+
+    documents: Documents
+    masks: AttentionMasks
+    memory: Memory
+
+
 class DocumentPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    def __init__(
-        self, stack: Any, inputs: StackInputs, masks: AttentionMasks, memory: Memory, documents: Documents
-    ) -> None:
-        super().__init__(stack, inputs, masks)
-        self.packed_memory, self.documents = memory, documents
-        self.packed = Embedded(documents.pack(inputs.embedded.hidden))
+    def __init__(self, stack: Any, inputs: StackInputs, batch: PackedBatch) -> None:
+        super().__init__(stack, inputs, batch.masks)
+        self.documents, self.packed_memory = batch.documents, batch.memory
+        self.packed = Embedded(batch.documents.pack(inputs.embedded.hidden))
 
     @classmethod
     def of(cls, stack: Any, inputs: StackInputs) -> "DocumentPlan | None":
@@ -183,7 +189,7 @@ class DocumentPlan(Plan):
             return None
         positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-        return cls(stack, inputs, masks, Memory(*packed), documents)
+        return cls(stack, inputs, PackedBatch(documents, masks, Memory(*packed)))
 
     @property
     def embedded(self) -> Embedded:
