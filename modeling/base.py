@@ -74,7 +74,7 @@ class PackageHooks(PreTrainedModel):
 
 # trf-ignore: TRF013  each family calls post_init, last
 class QkvPreTrainedModel(PackageHooks, RemovesPadding):
-    """Base of every model: what it supports, how its weights start, which of them are tied.
+    """Base of every model: supported features, initial weights, tied weights.
 
     Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
     """
@@ -124,13 +124,13 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
+        """Initialise a module; `init_parameters(std)` initialises parameters outside torch's layers."""
         super()._init_weights(module)
         if init_parameters := getattr(module, "init_parameters", None):
             init_parameters(self.config.initializer_range)
 
     def _initialize_missing_keys(self, is_quantized: bool) -> None:
-        """Initialise what a checkpoint lacks; what no rule writes, which the meta device lost, is built once more."""
+        """Initialise missing parameters; those that no rule initialises are built once more."""
         absent = [item for item in self.named_parameters() if not getattr(item[1], "_is_hf_initialized", False)]
         given = {name: value._version for name, value in absent}
         super()._initialize_missing_keys(is_quantized)
@@ -142,7 +142,7 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         freeze_unread(self)
 
     def recorded(self) -> dict[str, bool]:
-        """Return what this config asks the stacks inside to record, whose own configs do not say."""
+        """Return the recording flags of this config, which the configs of inner stacks lack."""
         return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
@@ -155,9 +155,9 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
 
 
 def freeze_unread(model: nn.Module) -> None:
-    """Exempt from training what no loss reaches, for whose gradient DDP would wait; loading makes all of it trained.
+    """Freeze parameters that no loss reaches, for whose gradients DDP would wait; loading unfreezes all.
 
-    `freeze_unread()` of a part says what that is, and of a whole after its parts.
+    Each part's `freeze_unread()` is called after those of the parts inside it.
     """
     for part in reversed([*model.modules()]):
         if freeze := getattr(part, "freeze_unread", None):
@@ -177,12 +177,12 @@ def can_return_tuple(forward: Forward) -> Forward:
         wanted = self.config.return_dict if return_dict is None else return_dict
         return output if wanted else output.to_tuple()
 
-    typed: Any = wrapper  # as what it wraps: with `return_dict` left out
+    typed: Any = wrapper  # typed as the wrapped forward, without `return_dict`
     return typed
 
 
 def exactly_one(**given: object) -> None:
-    """Raise unless exactly one of the named inputs is given."""
+    """Raise unless exactly one of the named inputs is not None."""
     if sum(value is not None for value in given.values()) != 1:
         present = " and ".join(name for name, value in given.items() if value is not None) or "none"
         raise ValueError(f"give exactly one of {' and '.join(given)}; got {present}")

@@ -56,7 +56,7 @@ class StackInputs:
     def of(
         cls, stack: Any, embedded: Embedded, position_ids: Tensor | None, cache: Cache | None, options: dict[str, Any]
     ) -> "StackInputs":
-        """Check what a stack is given, and tell apart what the stack reads and what is for attention backends."""
+        """Check the inputs, and separate the options of the stack from those of attention backends."""
         config = stack.config
         check_stack_inputs(stack, config, embedded.hidden, cache, options)
         backend = attention_backend(config, options)
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def layers(self) -> Iterable[Callable[..., Tensor]]:
-        """The layers, or what stands in for them; hooks record layers alone."""
+        """The layers, or their stand-ins; hooks record layers alone."""
         return self.stack.layers if self.inputs.recorded else map(way_of, self.stack.layers)
 
     def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
@@ -114,12 +114,12 @@ class Plan:
         return build_masks(*given, partial(build, inputs.backend), **inputs.options)
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
-        """Return what the position encoding adds to scores in layers of a pattern, of which this is the first."""
+        """Return the score bias of the layers of a pattern; `layer` is the first of them."""
         keys, first = self.inputs.sizes.keys(layer)
         return self.stack.position.bias(self.positions, self.masks.key_positions[:, first : first + keys])
 
     def memory(self) -> Memory:
-        """Return what cross-attention reads, with its finished mask."""
+        """Return the memory of cross-attention, with its finished mask."""
         memory, inputs = self.inputs.memory, self.inputs
         if memory.hidden is None:
             return memory
@@ -128,7 +128,7 @@ class Plan:
         return memory._replace(mask=build_memory_mask(*given))
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
-        """Return what each layer is given beside its input, of which the first is this: (B, T, D)."""
+        """Return the context of each layer; `hidden` (B, T, D) is the input of the first."""
         inputs, position = self.inputs, self.stack.position
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
@@ -149,7 +149,7 @@ class Plan:
         return hidden
 
 
-# Faster ways, asked one after the other; {module: what stands in for it}, as the makers of stand-ins give it.
+# Faster ways, asked in order; functions that return {module: its stand-in} for a model.
 PLANS: list[type[Plan]] = []
 STAND_INS: list[Callable[[nn.Module], Mapping[nn.Module, Callable[..., Any]]]] = []
 STANDING_IN: ContextVar[Mapping[nn.Module, Callable[..., Any]] | None] = ContextVar("standing_in", default=None)
@@ -164,7 +164,7 @@ def plan_of(stack: Any, inputs: StackInputs) -> Plan:
 
 
 def way_of(module: Any) -> Callable[..., Any]:
-    """Return what stands in for a module in this thread for now, or the module itself."""
+    """Return the stand-in of a module in this thread, or the module itself."""
     if torch.compiler.is_compiling():
         return module
     standing_in = STANDING_IN.get()

@@ -44,7 +44,7 @@ class QkvGenerationMixin(GenerationMixin):
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
-        # Whoever changes these inputs on the way, as PEFT does for its prefix, finds the name in the signature.
+        # PEFT changes these inputs for its prefix, by the name in the signature.
         return rename_cache(inputs, OLD_NAME)
 
     def _prepare_cache_for_generation(
@@ -57,7 +57,7 @@ class QkvGenerationMixin(GenerationMixin):
         cache = model_kwargs.get(CACHE)
         hold_states(model.config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:
-            if generation_config.is_assistant:  # its layers may be others than those that were told
+            if generation_config.is_assistant:  # before its layers are exchanged
                 cache.activate_past_recording()
             make_room(cache, generation_config.num_beams or 1)
 
@@ -80,7 +80,7 @@ class QkvGenerationMixin(GenerationMixin):
 
 
 def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `generate` by its own names, without the labels that Seq2SeqTrainer leaves among them.
+    """Return the options of `generate` by transformers' names, without the labels that Seq2SeqTrainer leaves in.
 
     Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source.
     """

@@ -48,7 +48,7 @@ class SparseMask(ABC):
 class TokenMask:
     """The mask of kernels that keep a state: real tokens (B, T), and the document of each (B or 1, T); None for all.
 
-    Whatever a causal one reads of earlier tokens is in its state already.
+    The state of a causal kernel already holds earlier tokens.
     """
 
     padding: Tensor | None
@@ -76,11 +76,11 @@ class PreparedMasks(NamedTuple):
         return self
 
 
-# What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
+# Types of `attention_mask`: marks of real tokens, a finished mask, or finished masks by layer type.
 GivenMask = Tensor | dict[str, Tensor] | PreparedMasks | None
-# Builds the mask of one pattern, of hidden, sizes, layer, padding, rule and what else a sparse mask reads.
+# Builds the mask of one pattern from hidden, sizes, layer, padding, rule; pattern and layout for sparse masks.
 MaskBuilder = Callable[..., Mask]
-# A predicate, with what lets a backend go without the mask.
+# A predicate, and the shortcuts by which a backend needs no mask.
 Rule = tuple[Predicate, dict[str, bool | int | None]]
 
 
@@ -104,10 +104,10 @@ def build_masks(
 ) -> AttentionMasks:
     """Build the attention masks once a forward, the same way for every backend, or pass through prebuilt ones.
 
-    `attention_mask` (B, S) marks real tokens; a finished mask (B, 1, T, S), what `create_masks_for_generate` made and
-    what continuous batching hands over are used as they are. Positions follow the marks unless `position_ids` are
-    given; position ids that restart, or `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask
-    of one pattern, by default for the backend of the config.
+    `attention_mask` (B, S) marks real tokens; finished masks (B, 1, T, S), of `create_masks_for_generate` or of
+    continuous batching pass through. Positions follow the marks without `position_ids`; position ids that restart, or
+    `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask of one pattern, by default for the
+    backend of the config.
     """
     position_ids = None if position_ids is None else position_ids.long()
     layers, build = first_layers(config), build or partial(build_mask, str(config._attn_implementation))
@@ -167,14 +167,14 @@ def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, posit
 
 
 def masks_from_generate(prepared: PreparedMasks, sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
-    """Take over what was made ahead of a compiled step."""
+    """Take over the masks that were made ahead of a compiled step."""
     keys = prepared.key_positions
     positions = keys.index_select(1, sizes.index(keys.device)) if position_ids is None else position_ids
     return AttentionMasks(positions, keys, prepared.masks)
 
 
 def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
-    """Return the predicate of one pattern for tokens (B, S), and what lets a backend go without a mask."""
+    """Return the predicate of one pattern for tokens (B, S), and the shortcuts of backends."""
     tokens, documents = layout.tokens, layout.documents
     chosen = None if pattern == "full" else layout.first(config.num_global_tokens)
     predicates = [PATTERNS[pattern](config, tokens)]

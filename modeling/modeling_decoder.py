@@ -196,7 +196,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
 
 
 class QkvDecoderForTokenClassification(QkvPreTrainedModel):
-    """Label each token from what stands before it: `input_ids -> QkvDecoderModel -> score -> logits (B, T, V)`."""
+    """Label each token from the tokens up to it: `input_ids -> QkvDecoderModel -> score -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig
 

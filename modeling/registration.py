@@ -28,7 +28,7 @@ SEVERAL = {
     "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
     "QkvPairModel": ("QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"),
 }
-# transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+# transformers decides some behaviour by class name alone (label smoothing's shift, the models of a pipeline).
 NAME_TABLES = {
     "AutoModelForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "AutoModelForSeq2SeqLM": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -80,7 +80,7 @@ def check_size(model_class: type, config: object) -> None:
 def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
     """Load a model, and warn where the code in its folder is older than the installed transformers.
 
-    With QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError.
+    With QKV_VERIFY=1 raise IntegrityError where it differs from the manifest of its source.
     """
     if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
         import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)

@@ -1,4 +1,4 @@
-"""A step of generation: a decoder's forward for one token of each row, without what is the same at every step.
+"""A step of generation: a decoder's forward for one token of each row, without the work that is the same at every step.
 
 Shapes: B batch, D hidden_size.
 """
@@ -20,7 +20,7 @@ from ..stack import Stack
 from .one_token import OneTokenPlan
 from .weight_copies import is_bare
 
-# What a stack is given at a step, beside what its own signature names.
+# Inputs of a step that are not in the signature of a stack.
 GIVEN = ("encoder_hidden_states", "encoder_attention_mask")
 
 
@@ -37,7 +37,7 @@ class StackStep:
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(args[3]))
 
     def run(self, ids: Tensor, mask: Any, position_ids: Tensor | None, cache: Cache, memory: Memory) -> Tensor:
-        """Do what `Stack.run` does: (B, 1) -> (B, 1, D)."""
+        """Compute `Stack.run`: (B, 1) -> (B, 1, D)."""
         stack = self.stack
         embedded, sizes = Embedded(stack.embed_tokens(ids), mask), MaskSizes.of(stack.config, 1, cache)
         inputs = StackInputs(embedded, position_ids, cache, sizes, memory, "sdpa")
@@ -75,7 +75,7 @@ def is_one_token(
 
 
 def stack_steps(model: nn.Module) -> dict[nn.Module, StackStep]:
-    """Return a step for each whole decoder that attends by sdpa, records nothing and has no forward of its own."""
+    """Return a step for each whole decoder that attends by sdpa, records nothing and has the stock forward."""
     return {module: StackStep(module) for module in model.modules() if isinstance(module, Stack) and can_step(module)}
 
 

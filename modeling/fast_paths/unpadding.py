@@ -1,7 +1,7 @@
 """Padding removal: all documents of a batch in one row without padding, and attention inside each document.
 
-Nothing is then computed for padding, and no score between documents. Every position encoding and pattern is what it is
-with padding: each acts on positions and places in the padded batch.
+Nothing is then computed for padding, and no score between documents. Position encodings and patterns act on positions
+and places in the padded batch, as with padding.
 
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
@@ -48,7 +48,7 @@ class Documents:
 
 @dataclass
 class DocumentMask(SparseMask):
-    """The mask of documents packed in one row, each of which attends to its own keys alone.
+    """The mask of documents packed in one row, each of which attends to itself.
 
     `masks` holds the mask inside each (1, 1, T, S), None where it sees all keys or, in causal attention, all before.
     """
@@ -156,7 +156,7 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
 
 
 class PackedBatch(NamedTuple):
-    """The documents of a batch, their masks, and what cross-attention reads of each."""
+    """The documents of a batch, their masks, and the packed memory of cross-attention."""
 
     documents: Documents
     masks: AttentionMasks
@@ -173,7 +173,7 @@ class DocumentPlan(Plan):
 
     @classmethod
     def of(cls, stack: Any, inputs: StackInputs) -> "DocumentPlan | None":
-        """Pack the real tokens of a batch, and of what cross-attention reads; return None where padding stays."""
+        """Pack the real tokens of a batch and of its memory; return None where padding stays."""
         if not can_remove(stack, inputs):
             return None
         config, (hidden, padding_mask, _), sizes = stack.config, inputs.embedded, inputs.sizes
@@ -210,7 +210,7 @@ class DocumentPlan(Plan):
 def pack_memory(
     documents: Documents, memory: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor | None, DocumentMask | None] | None:
-    """Pack what cross-attention reads; return None unless each row is one document with memory of its own."""
+    """Pack the memory of cross-attention; return None unless each row is one document with one memory."""
     if memory is None:
         return None, None
     if mask is not None and mask.ndim != 2:

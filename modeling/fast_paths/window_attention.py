@@ -1,4 +1,4 @@
-"""Attention in chunks of queries: the numbers of the dense mask, without what it would hide.
+"""Attention in chunks of queries: the numbers of the dense mask, without the pairs that it hides.
 
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; N chunks, C queries in a chunk, W keys of a
 chunk, E those of them that lie apart.
@@ -41,12 +41,12 @@ def attend_together(heads: tuple[Tensor, ...], mask: Any, kwargs: dict[str, Any]
 
 
 def repeat_heads(heads: Tensor, groups: int) -> Tensor:
-    """Give each query head its own key-value head: (B, G, S, K) -> (B, H, S, K)."""
+    """Give each query head a key-value head: (B, G, S, K) -> (B, H, S, K)."""
     return heads if groups == 1 else heads.repeat_interleave(groups, dim=1)
 
 
 def of_row(values: Tensor, row: int) -> Tensor:
-    """Return what belongs to a row, or to all of them."""
+    """Return the part of a row, or the one of all rows."""
     return values[row if len(values) > 1 else 0]
 
 

@@ -1,7 +1,7 @@
 """Masks of patterns that see few keys: chunks of queries, each with the keys that any of it may see.
 
-Time and memory grow with the length and not with its square. A mask is still a mask: what a chunk does not see is not
-computed, and in what it does see the pattern decides, so that the numbers are those of the dense mask.
+Time and memory grow with the length and not with its square. Pairs outside a chunk's keys are not computed, and inside
+the pattern decides, so that the numbers are those of the dense mask.
 
 Shapes: B batch, T queries, S keys; R rows of masks, 1 where all of a batch are alike, N chunks, C queries in a chunk,
 W keys of a chunk, E those of them that lie apart, M queries that see all keys.
@@ -185,7 +185,7 @@ def window_mask(
     reach = reach_of(config, pattern)
     if reach is None or (reach.drawn and layout.documents is not None):
         return None
-    # In a causal stack the tokens that all see see nothing but what is before them.
+    # In a causal stack tokens that are seen by all see only earlier tokens.
     see_all, seen_by_all = None if config.causal else layout.first(reach.first), tokens_for_all(config, reach, layout)
     if torch.compiler.is_compiling() and (see_all is not None or seen_by_all is not None or reach.drawn):
         return None
@@ -246,7 +246,7 @@ def chunk_keys(starts: Tensor, width: int, step: int, apart: Tensor, span: Token
 def added_masks(
     predicate: Callable[..., Any], layout: TokenLayout, queries: Tensor, keys: Tensor, once: Tensor
 ) -> Tensor:
-    """Return what is added to the scores of chunks (R, N, C, W), made of some at a time, which stay in a cache.
+    """Return the masks added to the scores of chunks (R, N, C, W), some chunks at a time, which stay in a cache.
 
     Shapes: queries (1, N, C), keys (R, N, W), once (R, N, W), where a key is one that a chunk does not have yet
     """
@@ -255,7 +255,7 @@ def added_masks(
     parts = (each.split(some, dim=1) for each in (added, queries, keys, once))
     for part, own_queries, own_keys, own_once in zip(*parts, strict=True):
         seen = visible(predicate, layout, own_queries, own_keys) & own_once[:, :, None]
-        # Padding sees all, for nobody reads it and softmax needs something.
+        # Padding sees all: its outputs are not read, and softmax needs a key.
         seen |= ~seen.any(-1, keepdim=True)
         part.masked_fill_(seen.logical_not_(), -torch.inf)
     return added

@@ -1,4 +1,4 @@
-"""Self-attention in which global tokens have projections of their own.
+"""Self-attention in which global tokens have separate projections.
 
 Shapes: B batch, T tokens, M global tokens of a row, D hidden_size, H heads, K head_dim.
 """
@@ -36,7 +36,7 @@ class GlobalRows(NamedTuple):
         return torch.take_along_dim(hidden, self.inputs[..., None], dim=1)
 
     def write(self, values: Tensor, own: Tensor) -> Tensor:
-        """Put what global tokens have into what all tokens have: (B, T, ...), (B, M, ...) -> (B, T, ...)."""
+        """Write the rows of global tokens into those of all tokens: (B, T, ...), (B, M, ...) -> (B, T, ...)."""
         rest = (1,) * (own.ndim - 2)
         places = self.outputs.unflatten(1, (-1, *rest)).expand_as(own)
         chosen = self.chosen.unflatten(1, (-1, *rest))
@@ -123,7 +123,7 @@ def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None
 
 
 class GlobalSelfAttention(SelfAttention):
-    """Attend as all tokens do; a global token's row is made anew by queries, keys and values of projections of its own.
+    """Attend as all tokens do; the rows of global tokens are replaced, by separate queries, keys and values.
 
     Its output is the same linear map, and other tokens read it by its ordinary key and value.
 

@@ -1,4 +1,4 @@
-"""Caches of `generate` with room for more tokens, where a step writes its own keys and values and copies nothing.
+"""Caches of `generate` with room for more tokens: a step writes its keys and values and copies nothing.
 
 Shapes: B batch, T tokens, G key-value heads, K head_dim.
 """
@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 
 class GrowingLayer(DynamicLayer):
-    """Hold keys and values in memory with room for more, where a step writes its own and copies nothing.
+    """Hold keys and values in memory with room for more: a step writes into it and copies nothing.
 
     Shapes: keys and values (B, G, T, K)
     """
@@ -40,11 +40,11 @@ class GrowingLayer(DynamicLayer):
         return self.written
 
     def is_room_for(self, end: int) -> bool:
-        """Return True where what is cached lies at the beginning of memory for `end` tokens."""
+        """Return True where the cached tensors are the beginning of memory for `end` tokens."""
         if self.room is None or end > self.room[0].shape[2]:
             return False
         cached: Any = (self.keys, self.values)
-        # Rows that were left out have put other tensors in their place, those that were cropped a beginning.
+        # Selecting rows replaces the tensors, `crop` leaves a view of the prefix.
         return cached[0] is self.written[0] and cached[1] is self.written[1] or all(map(begins, cached, self.room))
 
     def reorder_cache(self, beam_idx: Any) -> None:
@@ -79,7 +79,7 @@ def begins(part: Tensor, room: Tensor) -> bool:
 
 
 def grown(cached: Tensor, new: Tensor, end: int) -> Tensor:
-    """Return memory for `end` tokens and more, which begins with those that are cached."""
+    """Return memory for `end` tokens and more, with the cached ones at its beginning."""
     room = new.new_empty((*new.shape[:2], end + max(end // 4, 256), new.shape[3]))
     if cached.numel():
         room[:, :, : cached.shape[2]] = cached
@@ -95,6 +95,6 @@ def make_room(cache: Cache, beams: int) -> None:
 
 
 def exchange_layers(cache: Cache, layer_class: Callable[[], DynamicLayer]) -> None:
-    """Exchange the layers of a cache that nothing else is known of; windows and other kinds stay."""
+    """Exchange the plain dynamic layers of a cache; windows and other kinds stay."""
     if not cache.offloading:
         cache.layers = [layer_class() if type(layer) is DynamicLayer else layer for layer in cache.layers]
