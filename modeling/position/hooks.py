@@ -40,8 +40,8 @@ class Rotation(NamedTuple):
 class PositionState(NamedTuple):
     """The part of an encoding that acts inside the layers of one pattern; None where it adds nothing.
 
-    `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of the projections of
-    queries and keys of self-attention and of queries of cross-attention, `memory_key` (B, S, D) to that of its keys.
+    `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of their projection
+    and of the queries' projection of cross-attention, `memory_key` (B, S, D) to that of its keys.
     `bias` (B or 1, H, T, S) is added to the scores of self-attention.
     """
 
