@@ -34,7 +34,7 @@ from .masking import (
 )
 from .pipeline_stage import cache_of_stage
 from .position.hooks import Embedded, PositionState
-from .position.token_layout import MaskSizes, first_of
+from .position.token_layout import MaskSizes, Packing, first_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StackInputs:
     """The inputs of a stack's layers, checked; `read` is the number of first tokens that are wanted, None for all."""
 
     embedded: Embedded
-    position_ids: Tensor | None
+    packing: Packing
     cache: Cache | None
     sizes: MaskSizes
     memory: Memory
@@ -69,7 +69,7 @@ class StackInputs:
         given = (None if recomputed else cache, sizes, memory, backend)
         weights = wants_weights(config, options)
         recorded = weights or records_states(config, options)
-        return cls(embedded, position_ids, *given, weights, recorded, read, options)
+        return cls(embedded, Packing.of(position_ids, options), *given, weights, recorded, read, options)
 
 
 MEMORY = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_embeddings")
@@ -108,10 +108,9 @@ class Plan:
         """Build the positions and the mask of each pattern."""
         inputs = self.inputs
         hidden, mask, _ = inputs.embedded
-        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.position_ids is not None:
-            return masks_of_engine(self.config, hidden, inputs.position_ids)
-        given = (self.config, hidden, inputs.sizes, mask, inputs.position_ids)
-        return build_masks(*given, partial(build, inputs.backend), **inputs.options)
+        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.packing.position_ids is not None:
+            return masks_of_engine(self.config, hidden, inputs.packing.position_ids)
+        return build_masks(self.config, hidden, inputs.sizes, mask, inputs.packing, partial(build, inputs.backend))
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
         """Return the score bias of the layers of a pattern; `layer` is the first of them."""

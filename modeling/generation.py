@@ -15,7 +15,7 @@ from .execution import stand_ins
 from .kernels.growing_cache import make_room
 from .kernels.state_cache import hold_states
 from .masking import PreparedMasks, build_masks
-from .position.token_layout import MaskSizes
+from .position.token_layout import MaskSizes, Packing
 
 
 class QkvGenerationMixin(GenerationMixin):
@@ -75,7 +75,7 @@ class QkvGenerationMixin(GenerationMixin):
         config = config.get_text_config(decoder=True)
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
-        built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
+        built = build_masks(config, inputs_embeds, sizes, attention_mask, Packing.of(position_ids, {}))
         return PreparedMasks(built.masks, built.key_positions)
 
 

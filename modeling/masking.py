@@ -24,7 +24,15 @@ from ..configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
 from .pattern import PATTERNS, Predicate, touches
-from .position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
+from .position.token_layout import (
+    NO_PACKING,
+    MaskSizes,
+    Packing,
+    TokenLayout,
+    first_layers,
+    lay_out,
+    token_positions,
+)
 
 
 class SparseMask(ABC):
@@ -98,9 +106,8 @@ def build_masks(
     hidden: Tensor,
     sizes: MaskSizes,
     attention_mask: GivenMask = None,
-    position_ids: Tensor | None = None,
+    packing: Packing = NO_PACKING,
     build: MaskBuilder | None = None,
-    **options: Any,
 ) -> AttentionMasks:
     """Build the attention masks once a forward, the same way for every backend, or pass through prebuilt ones.
 
@@ -109,14 +116,14 @@ def build_masks(
     `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask of one pattern, by default for the
     backend of the config.
     """
-    position_ids = None if position_ids is None else position_ids.long()
+    position_ids = packing.position_ids
     layers, build = first_layers(config), build or partial(build_mask, str(config._attn_implementation))
     if isinstance(attention_mask, PreparedMasks):
         return masks_from_generate(attention_mask, sizes, position_ids)
-    if options.get("cache") is not None and position_ids is not None:
+    if packing.paged and position_ids is not None:
         return masks_from_paged_cache(config, attention_mask, position_ids)
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
-    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **options)
+    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished is not None:
         check_mask_of_pairs(config, finished)
@@ -143,8 +150,7 @@ def takes_no_masks(backend: str, sizes: MaskSizes) -> bool:
 def masks_of_engine(config: StackConfig, hidden: Tensor, position_ids: Tensor) -> AttentionMasks:
     """Return no masks, and positions as they are."""
     check_position_ids(hidden, position_ids)
-    positions = position_ids.long()
-    return AttentionMasks(positions, positions, dict.fromkeys(first_layers(config)))
+    return AttentionMasks(position_ids, position_ids, dict.fromkeys(first_layers(config)))
 
 
 def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:

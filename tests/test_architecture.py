@@ -71,7 +71,9 @@ def test_the_core_imports_nothing_that_makes_it_fast() -> None:
 
 def test_families_are_imported_by_families_alone() -> None:
     """A part of a model knows no model: a published copy has the parts that its family reaches."""
-    parts = [path for path in CORE if path.parent.name != "conversion" and not path.stem.startswith(("modeling_", "__"))]
+    parts = [
+        path for path in CORE if path.parent.name != "conversion" and not path.stem.startswith(("modeling_", "__"))
+    ]
     assert {name_of(path) for path in parts if "modeling.modeling_" in str(core_imports(path))} == set()
 
 

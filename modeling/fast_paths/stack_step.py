@@ -15,7 +15,7 @@ from ..context import Memory
 from ..execution import Plan, StackInputs, way_of
 from ..pipeline_stage import is_elsewhere
 from ..position.hooks import Embedded
-from ..position.token_layout import MaskSizes
+from ..position.token_layout import MaskSizes, Packing
 from ..stack import Stack
 from .one_token import OneTokenPlan
 from .weight_copies import is_bare
@@ -40,7 +40,7 @@ class StackStep:
         """Compute `Stack.run`: (B, 1) -> (B, 1, D)."""
         stack = self.stack
         embedded, sizes = Embedded(stack.embed_tokens(ids), mask), MaskSizes.of(stack.config, 1, cache)
-        inputs = StackInputs(embedded, position_ids, cache, sizes, memory, "sdpa")
+        inputs = StackInputs(embedded, Packing.of(position_ids, {}), cache, sizes, memory, "sdpa")
         plan = OneTokenPlan.of(stack, inputs) or Plan(stack, inputs)
         hidden = stack.first_input(embedded, plan.positions)
         for layer, context in zip(stack.layers, plan.contexts(hidden), strict=False):

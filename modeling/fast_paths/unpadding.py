@@ -90,19 +90,19 @@ def can_remove(stack: Any, inputs: StackInputs) -> bool:
 
     Packed, all rows of a batch are one, whose branches stochastic depth would drop together.
     """
-    config, (hidden, mask, grid), position_ids = stack.config, inputs.embedded, inputs.position_ids
+    config, (hidden, mask, grid), packing = stack.config, inputs.embedded, inputs.packing
     return (
         stack.remove_padding is not False
         and inputs.sizes.cache is None
         and grid is None
         and inputs.memory.position is None
         and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
-        and (mask is not None or position_ids is not None or inputs.options.get("cu_seq_lens_q") is not None)
+        and (mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None)
         and can_read_values(hidden)
         and inputs.backend == "sdpa"
         and config.kernel not in STATE_KERNELS
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
-        and not (config.position in BIAS_POSITIONS and position_ids is not None)
+        and not (config.position in BIAS_POSITIONS and packing.position_ids is not None)
         and not (stack.training and config.drop_path_rate)
     )
 
@@ -177,8 +177,7 @@ class DocumentPlan(Plan):
         if not can_remove(stack, inputs):
             return None
         config, (hidden, padding_mask, _), sizes = stack.config, inputs.embedded, inputs.sizes
-        position_ids = None if inputs.position_ids is None else inputs.position_ids.long()
-        layout = lay_out(hidden, sizes, padding_mask, position_ids, **inputs.options)  # type: ignore[arg-type]
+        layout = lay_out(hidden, sizes, padding_mask, inputs.packing)  # type: ignore[arg-type]
         documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
         if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
             return None
@@ -187,7 +186,7 @@ class DocumentPlan(Plan):
         packed = pack_memory(documents, *inputs.memory[:2])  # type: ignore[arg-type]
         if packed is None:
             return None
-        positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
+        positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, inputs.packing.position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
         return cls(stack, inputs, PackedBatch(documents, masks, Memory(*packed)))
 

@@ -15,7 +15,7 @@ from ..attention import Attention, SelfAttention
 from ..context import NO_CONTEXT, LayerContext
 from ..kernel import eager_attention
 from ..position.hooks import Embedded, Rotation, apply_rotation
-from ..position.token_layout import MaskSizes, lay_out
+from ..position.token_layout import MaskSizes, Packing, lay_out
 
 
 class GlobalRows(NamedTuple):
@@ -65,8 +65,7 @@ class GlobalTokens(NamedTuple):
     ) -> "GlobalTokens | None":
         """Find the first tokens of documents and those that `global_attention_mask` marks; None where none are."""
         hidden, mask = embedded.hidden, real_tokens(embedded.padding_mask, past)
-        position_ids = None if position_ids is None else position_ids.long()
-        layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), mask, position_ids, **kwargs)
+        layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), mask, Packing.of(position_ids, kwargs))
         chosen = layout.first(config.num_global_tokens)
         if chosen is None:
             return None
