@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -123,7 +123,7 @@ class SelfAttention(Attention):
         return apply_rotation(self.query(context.select(placed)), self.key(placed), context.position.rotation)
 
     def remember(
-        self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, Any]
+        self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]
     ) -> tuple[Tensor, Tensor]:
         """Write keys and values to the cache, and return all of it: 2 x (B, G, T, K) -> 2 x (B, G, S, K).
 
@@ -142,7 +142,7 @@ class CrossAttention(Attention):
 
     def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
         memory, position = context.memory, context.position
-        key, value = self.cached_key_value(memory.hidden, position.memory_key, context.cache)
+        key, value = self.cached_key_value(cast(Tensor, memory.hidden), position.memory_key, context.cache)
         query = self.query(add_position(hidden, position.query_key))
         backend = context.backend or self.config._attn_implementation
         options = {"dropout": self.dropout, "position_bias": None, **context.options}

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
+from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_length, check_stack_inputs
 from .checks.keywords import check_keywords, layer_cache
 from .context import LayerContext, Memory
@@ -33,8 +34,20 @@ from .masking import (
     takes_no_masks,
 )
 from .pipeline_stage import cache_of_stage
-from .position.hooks import Embedded, PositionState
+from .position.hooks import Embedded, Position, PositionState
 from .position.token_layout import MaskSizes, Packing, first_of
+
+
+class StackParts(Protocol):
+    """The parts of a stack that plans read."""
+
+    config: StackConfig
+    layers: nn.ModuleList
+    position: Position
+    training: bool
+    gradient_checkpointing: bool
+    forward: Callable[..., object]
+    remove_padding: bool | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,12 @@ class StackInputs:
 
     @classmethod
     def of(
-        cls, stack: Any, embedded: Embedded, position_ids: Tensor | None, cache: Cache | None, options: dict[str, Any]
+        cls,
+        stack: StackParts,
+        embedded: Embedded,
+        position_ids: Tensor | None,
+        cache: Cache | None,
+        options: dict[str, Any],
     ) -> "StackInputs":
         """Check the inputs, and separate the options of the stack from those of attention backends."""
         config = stack.config
@@ -78,14 +96,14 @@ MEMORY = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_e
 class Plan:
     """The plain way through a stack: every token, padding too, and one mask for each pattern."""
 
-    def __init__(self, stack: Any, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
+    def __init__(self, stack: StackParts, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
         self.stack, self.config, self.inputs = stack, stack.config, inputs
         self.masks = self.build_masks() if masks is None else masks
         sizes = inputs.sizes
         check_length(self.config, self.positions, sizes.past, sizes.length, inputs.embedded.grid)
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "Plan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":
         """Return a plan where this way is open and faster, else None."""
         return cls(stack, inputs)
 
@@ -149,12 +167,13 @@ class Plan:
 
 
 # Faster ways, asked in order; functions that return {module: its stand-in} for a model.
+StandIns = Mapping[nn.Module, Callable[..., Any]]
 PLANS: list[type[Plan]] = []
-STAND_INS: list[Callable[[nn.Module], Mapping[nn.Module, Callable[..., Any]]]] = []
-STANDING_IN: ContextVar[Mapping[nn.Module, Callable[..., Any]] | None] = ContextVar("standing_in", default=None)
+STAND_INS: list[Callable[[nn.Module], StandIns]] = []
+STANDING_IN: ContextVar[StandIns | None] = ContextVar("standing_in", default=None)
 
 
-def plan_of(stack: Any, inputs: StackInputs) -> Plan:
+def plan_of(stack: StackParts, inputs: StackInputs) -> Plan:
     """Return the first plan whose way is open, else the plain one: the only place that chooses."""
     for way in PLANS:
         if (plan := way.of(stack, inputs)) is not None:

@@ -53,7 +53,7 @@ class QkvGenerationMixin(GenerationMixin):
         """Prepare the cache as transformers does, with room for more tokens; windows and other kinds stay."""
         model: Any = self
         given = model_kwargs.get(CACHE)
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
         cache = model_kwargs.get(CACHE)
         hold_states(model.config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:

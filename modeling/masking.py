@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -122,8 +122,9 @@ def build_masks(
         return masks_from_generate(attention_mask, sizes, position_ids)
     if packing.paged and position_ids is not None:
         return masks_from_paged_cache(config, attention_mask, position_ids)
-    finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
-    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, packing)
+    marks = cast("Tensor | None", attention_mask)
+    finished = marks if marks is not None and marks.ndim == 4 else None
+    layout = lay_out(hidden, sizes, marks if finished is None else None, packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished is not None:
         check_mask_of_pairs(config, finished)
@@ -162,7 +163,9 @@ def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
         )
 
 
-def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:
+def masks_from_paged_cache(
+    config: StackConfig, attention_mask: Tensor | dict[str, Tensor] | None, position_ids: Tensor
+) -> AttentionMasks:
     """Take over the masks of continuous batching: one for each kind of cache, or one for all; positions (1, T).
 
     Keys come out of its cache only inside the attention, so nothing here knows their positions.

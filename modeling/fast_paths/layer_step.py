@@ -6,13 +6,13 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
-from transformers.cache_utils import EncoderDecoderCache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention
@@ -48,12 +48,12 @@ class LayerStep:
     def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
         if not is_step(hidden, context):
             return self.layer(hidden, context)
-        hidden, cache = hidden[:, 0], context.cache
-        branch = self.self_attention(self.first.norm(hidden), context.mask, context.position, cache)
+        hidden, cache, mask = hidden[:, 0], cast(Cache, context.cache), cast("Tensor | None", context.mask)
+        branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
         after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
-            memory = context.memory
-            branch = self.cross_attention(self.middle.norm(after), memory.hidden, memory.mask, cache)
+            memory, mask = cast(Tensor, context.memory.hidden), cast("Tensor | None", context.memory.mask)
+            branch = self.cross_attention(self.middle.norm(after), memory, mask, cache)
             after = self.middle.add(after, branch)
         return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))[:, None]
 
@@ -101,7 +101,7 @@ class SelfAttentionStep:
         norms = norm_step(config, attention.q_norm), norm_step(config, attention.k_norm)
         self.norms = norms if config.query_key_norm else None
 
-    def __call__(self, hidden: Tensor, mask: Any, state: PositionState, cache: Any) -> Tensor:
+    def __call__(self, hidden: Tensor, mask: Tensor | None, state: PositionState, cache: Cache) -> Tensor:
         heads = self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim)
         if self.norms is None and state.rotation is None:
             query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
@@ -137,13 +137,13 @@ class CrossAttentionStep:
         self.project_out = product_of(attention.o_proj, (attention.o_proj,), wide)
         self.norm = norm_step(config, attention.q_norm)
 
-    def __call__(self, hidden: Tensor, memory: Tensor, mask: Any, cache: Any) -> Tensor:
+    def __call__(self, hidden: Tensor, memory: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         key, value = self.attention.cached_key_value(memory, None, cache)
         query = self.norm(self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim))
         return self.project_out(mix_heads(query, key, value, mask, self.scale))
 
 
-def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Any, scale: float) -> Tensor:
+def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Mix values by PyTorch's kernel: (B, H, 1, K), 2 x (B, G, S, K) -> (B, H * K).
 
     The queries that share a key stand where several tokens would: nothing is repeated for them.
@@ -224,7 +224,7 @@ def unchanged(hidden: Tensor) -> Tensor:
 
 
 # The functions behind modules of transformers.
-SHORT_ACTIVATIONS: dict[type, Any] = {
+SHORT_ACTIVATIONS: dict[type, Function] = {
     GELUActivation: F.gelu,
     GELUTanh: partial(F.gelu, approximate="tanh"),
     SiLUActivation: F.silu,

@@ -27,16 +27,19 @@ GIVEN = ("encoder_hidden_states", "encoder_attention_mask")
 class StackStep:
     """Stand in for a decoder stack where one token of each row follows others that are cached."""
 
-    def __init__(self, stack: Any) -> None:
+    def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_one_token(*args, **kwargs):
             return self.stack(*args, **kwargs)
-        hidden = self.run(*args[:4], Memory(*(kwargs.get(name) for name in GIVEN)))
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(args[3]))
+        ids, mask, position_ids, cache = args[:4]
+        hidden = self.run(ids, mask, position_ids, cache, Memory(*(kwargs.get(name) for name in GIVEN)))
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(cache))
 
-    def run(self, ids: Tensor, mask: Any, position_ids: Tensor | None, cache: Cache, memory: Memory) -> Tensor:
+    def run(
+        self, ids: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: Cache, memory: Memory
+    ) -> Tensor:
         """Compute `Stack.run`: (B, 1) -> (B, 1, D)."""
         stack = self.stack
         embedded, sizes = Embedded(stack.embed_tokens(ids), mask), MaskSizes.of(stack.config, 1, cache)
@@ -81,7 +84,7 @@ def stack_steps(model: nn.Module) -> dict[nn.Module, StackStep]:
 
 def can_step(stack: Stack) -> bool:
     """Return True for a stack for which a step is the same as its forward."""
-    config: Any = stack.config
+    config = stack.config
     own = type(stack).forward.__qualname__ != "QkvDecoderModel.forward" or type(stack).run is not Stack.run
     if own or stack.training or any(map(is_elsewhere, stack.layers)) or not is_bare(stack):
         return False

@@ -16,12 +16,13 @@ from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask
 from ..context import Memory
-from ..execution import Plan, StackInputs
+from ..execution import Plan, StackInputs, StackParts
 from ..kernel import AttentionFunction, by_mask
 from ..masking import AttentionMasks, Mask, SparseMask, mask_rule
 from ..position.hooks import Embedded
 from ..position.token_layout import TokenLayout, first_layers, lay_out, token_positions
-from .windows import TokenRange, WindowMask, is_sparse, window_mask
+from .window_attention import TokenRange
+from .windows import WindowMask, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -85,7 +86,7 @@ def locate_documents(layout: TokenLayout, shape: tuple[int, int]) -> Documents:
     return Documents(index, lengths, shape)
 
 
-def can_remove(stack: Any, inputs: StackInputs) -> bool:
+def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
     """Return True where the layers can run on documents: on a CPU, without a cache, with nothing recorded of them.
 
     Packed, all rows of a batch are one, whose branches stochastic depth would drop together.
@@ -166,18 +167,18 @@ class PackedBatch(NamedTuple):
 class DocumentPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    def __init__(self, stack: Any, inputs: StackInputs, batch: PackedBatch) -> None:
+    def __init__(self, stack: StackParts, inputs: StackInputs, batch: PackedBatch) -> None:
         super().__init__(stack, inputs, batch.masks)
         self.documents, self.packed_memory = batch.documents, batch.memory
         self.packed = Embedded(batch.documents.pack(inputs.embedded.hidden))
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "DocumentPlan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "DocumentPlan | None":
         """Pack the real tokens of a batch and of its memory; return None where padding stays."""
         if not can_remove(stack, inputs):
             return None
         config, (hidden, padding_mask, _), sizes = stack.config, inputs.embedded, inputs.sizes
-        layout = lay_out(hidden, sizes, padding_mask, inputs.packing)  # type: ignore[arg-type]
+        layout = lay_out(hidden, sizes, padding_mask, inputs.packing)
         documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
         if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
             return None

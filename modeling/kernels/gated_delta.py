@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, N chunks, C tokens of a chunk, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -150,7 +150,7 @@ class GatedDeltaAttention(SelfAttention):
         hidden: Tensor,
         context: LayerContext = NO_CONTEXT,
     ) -> tuple[Tensor, Tensor | None]:
-        mask, position, cache = context.mask, context.position, context.cache
+        mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         if context.weights:
             raise ValueError("kernel='gated_delta' has no attention weights; set output_attentions=False")
         placed = add_position(hidden, position.query_key)

@@ -4,7 +4,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -195,7 +195,7 @@ class LinearSelfAttention(SelfAttention):
         hidden: Tensor,
         context: LayerContext = NO_CONTEXT,
     ) -> tuple[Tensor, Tensor | None]:
-        mask, position, cache = context.mask, context.position, context.cache
+        mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         placed = add_position(hidden, position.query_key)
         query, key = self.query(context.select(placed)), self.key(placed)
         value = self.value(hidden)
@@ -241,8 +241,8 @@ class LinearCrossAttention(CrossAttention):
         hidden: Tensor,
         context: LayerContext,
     ) -> tuple[Tensor, Tensor | None]:
-        memory, mask, position, cache = context.memory.hidden, context.memory.mask, context.position, context.cache
-        wanted = context.weights
+        position, cache, wanted = context.position, context.cache, context.weights
+        memory, mask = cast(Tensor, context.memory.hidden), cast("TokenMask | None", context.memory.mask)
         query = self.query(add_position(hidden, position.query_key))
         key_value = self.key_value(memory, position.memory_key, cache, wanted=wanted)
         with torch.autocast(hidden.device.type, enabled=False):

@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Embedded(NamedTuple):
     """
 
     hidden: Tensor
-    padding_mask: Tensor | dict[str, Tensor] | None = None
+    padding_mask: Any = None
     grid: tuple[int, int] | None = None
 
     def requires_grad_(self, *args: bool) -> "Embedded":
