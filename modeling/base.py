@@ -42,9 +42,8 @@ class RemovesPadding(nn.Module):
 
 # trf-ignore: TRF013  each family calls post_init, last
 class PackageHooks(PreTrainedModel):
-    """Let the package add to building, loading, saving and pushing; a published copy has none of it."""
+    """Let the package add to loading, saving and pushing; a published copy has none of it."""
 
-    build_hook: ClassVar[Callable[[type[PreTrainedModel], QkvConfig], None] | None] = None
     load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
@@ -101,8 +100,6 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
         config.validate()  # it may have been edited since it was made
-        if hook := type(self).build_hook:
-            hook(type(self), config)
         super().__init__(config, *inputs, **kwargs)
 
     def post_init(self) -> None:

@@ -1,7 +1,7 @@
 """Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
 
-Also the hooks by which the package checks models that are built or loaded, and adds its code to those that are saved or
-pushed; a published copy has none of them.
+Also the hooks by which the package checks models that are loaded, and adds its code to those that are saved or pushed;
+a published copy has none of them.
 """
 
 import os
@@ -49,7 +49,6 @@ def register(models: dict[str, type[PreTrainedModel]]) -> None:
                 getattr(transformers, auto_class).register(config_class, several or models[name])
                 if auto_class in NAME_TABLES:
                     NAME_TABLES[auto_class][config_class.model_type] = name
-    QkvPreTrainedModel.build_hook = check_size
     QkvPreTrainedModel.load_hook = load_on_request
     QkvPreTrainedModel.save_hook = save_code
     QkvPreTrainedModel.upload_hook = add_code
@@ -70,11 +69,6 @@ def register_adapters() -> None:
 def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
     """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
     return model.placed(hidden, context)[0]
-
-
-def check_size(model_class: type, config: object) -> None:
-    """Raise ValueError where a model is larger than the memory of this machine."""
-    import_module(f"{SCRIPTS}.common.model_size").check_size(model_class, config)
 
 
 def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
