@@ -89,7 +89,7 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Refuse a transformers without a name that the class overrides; take the cache by either name in `forward`."""
         super().__init_subclass__(**kwargs)
         for owner in cls.__mro__:

@@ -41,7 +41,7 @@ class QkvGenerationMixin(GenerationMixin):
         return stand_ins(model, *others) if self.lay_out_weights else nullcontext()
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
-    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: object, **kwargs: object) -> dict[str, Any]:
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
         # PEFT changes these inputs for its prefix, by the name in the signature.

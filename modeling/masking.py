@@ -47,7 +47,7 @@ class SparseMask(ABC):
         key: Tensor,
         value: Tensor,
         mask: "SparseMask",
-        **options: Any,
+        **options: object,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend as functions of transformers do: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K), weights or None."""
 

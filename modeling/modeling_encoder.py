@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class TextStack(Stack):
         inputs_embeds: Tensor | None = None,
         past_key_values: Cache | None = None,
         global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding.
 
@@ -134,7 +134,7 @@ class PooledClassifier(QkvPreTrainedModel):
         self.classifier = POOLINGS[self.config.pooling].classifier(config)
         self.post_init()
 
-    def read(self, attention_mask: Any = None, **inputs: Any) -> BaseModelOutputWithPooling:
+    def read(self, attention_mask: object = None, **inputs: object) -> BaseModelOutputWithPooling:
         """Run the encoder, whose first tokens are enough where the pooling reads no others."""
         tokens = POOLINGS[self.config.pooling].tokens_read
         return self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)

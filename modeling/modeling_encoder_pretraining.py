@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, L tokens between the first and the last of a row, V vocabulary.
 """
 
-from typing import Any
-
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
@@ -204,7 +202,7 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
         head, asked = self.model.contact_head, wants_weights(self.config, kwargs)

@@ -65,7 +65,7 @@ class Stack(QkvPreTrainedModel):
         embedded: Embedded,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        **options: Any,
+        **options: object,
     ) -> Tensor:
         """Run the layers on embedded tokens: (B, T, D) -> (B, T, D), or fewer tokens where fewer are read."""
         plan = plan_of(self, StackInputs.of(self, embedded, position_ids, past_key_values, options))

@@ -52,14 +52,14 @@ class StackStep:
 
 
 def is_one_token(
-    input_ids: Any = None,
-    attention_mask: Any = None,
-    position_ids: Any = None,
-    past_key_values: Any = None,
-    inputs_embeds: Any = None,
+    input_ids: object = None,
+    attention_mask: object = None,
+    position_ids: object = None,
+    past_key_values: object = None,
+    inputs_embeds: object = None,
     *,
     use_cache: bool | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> bool:
     """Return True for one token of each row after others that are cached, of which nothing is recorded."""
     return (

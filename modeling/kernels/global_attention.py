@@ -61,7 +61,7 @@ class GlobalTokens(NamedTuple):
 
     @classmethod
     def of(
-        cls, config: StackConfig, embedded: Embedded, position_ids: Tensor | None, past: Cache | None, **kwargs: Any
+        cls, config: StackConfig, embedded: Embedded, position_ids: Tensor | None, past: Cache | None, **kwargs: object
     ) -> "GlobalTokens | None":
         """Find the first tokens of documents and those that `global_attention_mask` marks; None where none are."""
         hidden, mask = embedded.hidden, real_tokens(embedded.padding_mask, past)

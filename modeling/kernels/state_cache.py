@@ -138,7 +138,7 @@ class StateLayer(FixedSizeLayer):
         self.start = self.read = None
 
 
-def hold_states(config: StackConfig, cache: Any) -> None:
+def hold_states(config: StackConfig, cache: object) -> None:
     """Let an empty cache of any kind hold states where the kernel keeps one; a cache of keys and values is refused.
 
     transformers makes caches from the config before a model sees them. Layers for linear attention, which it could make
