@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import SelfAttention
-from ..context import LayerContext
-from ..kernel import wants_weights
+from ..context import NO_CONTEXT, LayerContext
 from ..normalization import NORMS
 from ..position.hooks import PositionState
 
@@ -51,6 +50,11 @@ def mask_scores(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
     return bias.masked_fill(hidden, torch.finfo(bias.dtype).min)
 
 
+def with_bias(context: LayerContext, bias: Tensor | None) -> LayerContext:
+    """Return a context that adds a bias to scores."""
+    return context._replace(position=PositionState(bias=bias))
+
+
 class AxialAttention(SelfAttention):
     """Attend within each row of a grid, all rows with the same bias of scores.
 
@@ -59,24 +63,19 @@ class AxialAttention(SelfAttention):
     """
 
     def forward(  # type: ignore[override]  # a grid and not a sequence
-        self, grid: Tensor, bias: Tensor | None = None, *, chunk_size: int, **kwargs: Any
+        self, grid: Tensor, context: LayerContext = NO_CONTEXT, *, chunk_size: int
     ) -> tuple[Tensor, Tensor | None]:
-        wanted = wants_weights(self.config, kwargs)
-        backend = kwargs.get("attention_implementation")
-
-        def context(bias: Tensor | None) -> LayerContext:
-            return LayerContext(position=PositionState(bias=bias), backend=backend, weights=wanted)
-
         if grid.ndim == 3:
-            return super().forward(grid, context(bias))
+            return super().forward(grid, context)
+        bias = context.position.bias
 
         def attend(rows: Tensor) -> Computed:
             size, own = rows.shape[:2], bias
             if own is not None and size[0] > 1:
                 own = own[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
-            given = rows.flatten(0, 1)
-            mixed, weights = super(AxialAttention, self).forward(given, context(own))
-            return mixed.unflatten(0, size), weights.unflatten(0, size) if wanted and weights is not None else None
+            mixed, weights = super(AxialAttention, self).forward(rows.flatten(0, 1), with_bias(context, own))
+            weights = weights if context.weights else None
+            return mixed.unflatten(0, size), None if weights is None else weights.unflatten(0, size)
 
         return in_chunks(attend, grid, chunk_size)
 
@@ -112,8 +111,10 @@ class TriangleAttention(nn.Module):
         self.bias_proj = nn.Linear(pair.hidden_size, pair.num_attention_heads, bias=False)
         self.attention = AxialAttention(pair, layer_index)
 
-    def forward(self, pair: Tensor, mask: Tensor | None, **kwargs: Any) -> Tensor:
+    def forward(
+        self, pair: Tensor, mask: Tensor | None, context: LayerContext = NO_CONTEXT, *, chunk_size: int
+    ) -> Tensor:
         pair = pair.transpose(1, 2) if self.ending else pair
         bias = mask_scores(self.bias_proj(pair).movedim(-1, 1), mask)
-        mixed, _ = self.attention(pair, bias, **kwargs)
+        mixed, _ = self.attention(pair, context=with_bias(context, bias), chunk_size=chunk_size)
         return mixed.transpose(1, 2) if self.ending else mixed
