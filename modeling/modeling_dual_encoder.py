@@ -17,7 +17,6 @@ from transformers.models.clip.modeling_clip import CLIPOutput
 
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .checks.inputs import check_images_given
 from .heads.loss import contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
@@ -104,7 +103,8 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         **kwargs: object,
     ) -> CLIPOutput:
         """Compare images with texts; `return_loss` adds the contrastive loss over all processes, text i for image i."""
-        check_images_given(pixel_values)
+        if pixel_values is None:
+            raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
         kwargs = {**self.recorded(), **kwargs}
         text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
         text |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}

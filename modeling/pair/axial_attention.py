@@ -21,11 +21,11 @@ Computed = tuple[Tensor, Tensor | None]
 
 
 def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) -> Computed:
-    """Compute a few rows at a time, and those again in the backward pass, so that memory grows with the square of L.
+    """Compute a few rows at a time, and again in the backward pass, so that memory grows with the square of L.
 
     An exported graph computes all at once, for a loop in it would fix the number of rows.
 
-    Shapes: rows (B, I, ...) -> what `compute` makes of them, joined along the second dimension
+    Shapes: rows (B, I, ...) -> outputs of `compute`, joined along the second dimension
     """
     if torch.compiler.is_exporting() or rows.shape[1] <= size:
         return compute(rows)
@@ -39,7 +39,7 @@ def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) ->
 
 
 def mask_scores(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Add to score biases what hides padding from every query: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
+    """Hide padding from every query by score biases: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
 
     The lowest number rather than minus infinity: a row of padding alone then has no NaN.
     """
@@ -100,7 +100,7 @@ class PairBias(nn.Module):
 class TriangleAttention(nn.Module):
     """Let a pair (i, j) attend to the pairs (i, k) that start at i too, biased by (j, k); or end at j, by (k, i).
 
-    The third edge of each triangle thus decides what the first learns of the second.
+    The third edge of each triangle thus decides how much the first learns of the second.
 
     Source: Jumper et al. 2021, supplement, algorithms 13 and 14, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: normalised pairs (B, L, L, C), mask (B, L) or None -> (B, L, L, C)
