@@ -45,7 +45,7 @@ def either_cache_name(function: Wrapped) -> Wrapped:
         return function
 
     @wraps(function)
-    def renamed(*args: object, **kwargs: object) -> object:
+    def renamed(*args: object, **kwargs: object) -> Any:
         return function(*args, **(rename_cache(kwargs, OLD_NAME) if NEW_NAME in kwargs else kwargs))
 
     return renamed  # type: ignore[return-value]

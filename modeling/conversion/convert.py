@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ... import modeling
 from ...configuration.configuration_base import QkvConfig
 from ..base import QkvPreTrainedModel
 from .config import Conversion
@@ -31,6 +31,7 @@ from .t5 import T5_KIN
 from .weights import Weights, alternatives, convert, owned
 
 logger = logging.get_logger(__name__)
+MODELING = import_module("..", __package__)  # has all classes of ours once it is imported
 TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
 ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
@@ -68,7 +69,7 @@ def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] 
     config = conversion.read(model.config)
     weights = convert(conversion.rows, model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
-    return built(getattr(modeling, conversion.ours), config, owned(weights, model, copies=copies), model)
+    return built(getattr(MODELING, conversion.ours), config, owned(weights, model, copies=copies), model)
 
 
 def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
@@ -94,7 +95,7 @@ def open_checkpoint(folder: Path, *, dtype: object = "auto", **options: Any) -> 
     conversions = [each for each in CONVERSIONS if each.ours == name] if ours else conversions_of(model_type, name)
     if not conversions:
         raise ValueError(f"{name} has no counterpart in stock transformers")
-    tensors, model_class = tensor_files(folder), getattr(modeling if ours else transformers, name)
+    tensors, model_class = tensor_files(folder), getattr(MODELING if ours else transformers, name)
     if any(each.pooler is False for each in conversions) and not any("pooler" in key.split(".") for key in tensors):
         options |= unpooled(model_class)
     model, unplaced = load(model_class, folder, dtype=dtype, **options)

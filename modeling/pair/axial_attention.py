@@ -61,24 +61,23 @@ class AxialAttention(SelfAttention):
     def forward(  # type: ignore[override]  # a grid and not a sequence
         self, grid: Tensor, bias: Tensor | None = None, *, chunk_size: int, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        wanted = wants_weights(self.config, kwargs)
-        backend = kwargs.get("attention_implementation")
-
-        def context(bias: Tensor | None) -> LayerContext:
-            return LayerContext(position=PositionState(bias=bias), backend=backend, weights=wanted)
-
+        backend, wanted = kwargs.get("attention_implementation"), wants_weights(self.config, kwargs)
         if grid.ndim == 3:
-            return super().forward(grid, context(bias))
+            return self.attend(grid, bias, backend, weights=wanted)
 
-        def attend(rows: Tensor) -> Computed:
-            size, own = rows.shape[:2], bias
-            if own is not None and size[0] > 1:
-                own = own[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
-            given = rows.flatten(0, 1)
-            mixed, weights = super(AxialAttention, self).forward(given, context(own))
+        def attend_rows(rows: Tensor) -> Computed:
+            size, row_bias = rows.shape[:2], bias
+            if row_bias is not None and size[0] > 1:
+                row_bias = row_bias[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
+            mixed, weights = self.attend(rows.flatten(0, 1), row_bias, backend, weights=wanted)
             return mixed.unflatten(0, size), weights.unflatten(0, size) if wanted and weights is not None else None
 
-        return in_chunks(attend, grid, chunk_size)
+        return in_chunks(attend_rows, grid, chunk_size)
+
+    def attend(self, rows: Tensor, bias: Tensor | None, backend: str | None, *, weights: bool) -> Computed:
+        """Attend within sequences with a bias of scores: (B, J, D), (B, H, J, J) -> (B, J, D), (B, H, J, J) or None."""
+        context = LayerContext(position=PositionState(bias=bias), backend=backend, weights=weights)
+        return super().forward(rows, context)
 
 
 class PairBias(nn.Module):
