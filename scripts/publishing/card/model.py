@@ -8,8 +8,7 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from qkv import modeling
-from qkv.modeling.conversion.config import lost_on_writing
-from qkv.modeling.conversion.convert import chosen, our_pairs
+from qkv.modeling.conversion.convert import chosen, our_conversions
 from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.publishing.card.heads import FRONTENDS, IMAGE_FEATURES
 from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
@@ -124,7 +123,7 @@ def counterpart(config: Config, architecture: str) -> tuple[str, str] | None:
     with torch.device("meta"):  # names of weights are asked for, never their numbers
         model = model_class(model_class.config_class.from_dict(config))
     try:
-        official, head = chosen(our_pairs(model), model.config, lost_on_writing)
+        conversion = chosen(our_conversions(model), model.config)
     except ValueError:
         return None
-    return official.model_type, head.theirs
+    return conversion.model_type, conversion.theirs
