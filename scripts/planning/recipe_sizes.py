@@ -33,8 +33,6 @@ def vocabularies(recipe: Recipe) -> dict[str, tuple[str, int]]:
     return {
         "copy": ("characters", len(synthetic_text.LETTERS)),
         "reverse": ("characters", len(synthetic_text.LETTERS)),
-        "listops": ("words", len(long_texts.OPERATORS) + 11),
-        "recall": ("words", keys + values),
         "associative-recall": ("words", keys * (1 + values)),
         "rna-folds": ("characters", len(rna_folding.BASES)),
         "digit-drawings": ("words", len(CAPTIONS) + digit_drawings.LEVELS),
@@ -44,7 +42,6 @@ def vocabularies(recipe: Recipe) -> dict[str, tuple[str, int]]:
 
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "listops": {"num_labels": 10},
     "associative-recall": {"num_labels": long_texts.VALUES},
     "digits": {"num_labels": len(digit_drawings.NAMES)},
     "digit-drawings": DRAWING,
