@@ -83,7 +83,7 @@ def read_images(recipe: Recipe) -> ImageData:
             tables[name] = table
     if streaming and (numbered is None or len(tables) < 2):
         raise ValueError(
-            f"data={where!r} names no classes in column {column!r}, or has no validation and no test split with labels, "
+            f"data={where!r} names no classes in column {column!r}, or no validation and no test split with labels, "
             "and a stream is not read to find them; put images in folders of these names, or leave out streaming=true"
         )
     own = numbered or in_order(str(each) for each in tables["train"][column] if each is not None and str(each).strip())
