@@ -57,9 +57,8 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    # What the package adds to building, loading, saving and pushing; a published copy has none of it.
+    # What the package adds to building, saving and pushing; a published copy has none of it.
     build_hook: ClassVar[Callable[[type[PreTrainedModel], QkvConfig], None] | None] = None
-    load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
 
@@ -83,17 +82,6 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
         freeze_unread(self)
-
-    @classmethod
-    @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
-    def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
-        cls, pretrained_model_name_or_path: object, *model_args: object, **kwargs: object
-    ) -> Any:
-        """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
-        loaded: Callable[..., object] = super().from_pretrained
-        if cls.load_hook is not None:
-            return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
-        return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""

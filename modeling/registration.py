@@ -1,11 +1,10 @@
 """Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
 
-Also the hooks by which the package checks models that are built or loaded, and adds its code to those that are saved or
-pushed; a published copy has none of them.
+Also the hooks by which the package checks models that are built, and adds its code to those that are saved or pushed; a
+published copy has none of them.
 """
 
 import os
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +49,6 @@ def register(models: dict[str, type[PreTrainedModel]]) -> None:
                 if auto_class in NAME_TABLES:
                     NAME_TABLES[auto_class][config_class.model_type] = name
     QkvPreTrainedModel.build_hook = check_size
-    QkvPreTrainedModel.load_hook = load_on_request
     QkvPreTrainedModel.save_hook = save_code
     QkvPreTrainedModel.upload_hook = add_code
     if find_spec("peft"):
@@ -75,19 +73,6 @@ def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext,
 def check_size(model_class: type, config: object) -> None:
     """Raise ValueError where a model is larger than the memory of this machine."""
     import_module(f"{SCRIPTS}.common.model_size").check_size(model_class, config)
-
-
-def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
-    """Load a model, and warn where the code in its folder is older than the installed transformers.
-
-    With QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError.
-    """
-    if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
-        import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)
-    if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
-        return load(source, *args, **options)
-    guard = import_module(f"{SCRIPTS}.publishing.integrity.guard")
-    return guard.load_checked(load, source, *args, **options)
 
 
 def save_code(model: object, folder: str | os.PathLike[str]) -> None:
