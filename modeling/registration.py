@@ -1,7 +1,6 @@
 """Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
 
-Also the hooks by which the package checks models that are built, and adds its code to those that are saved or pushed; a
-published copy has none of them.
+Also the hooks by which the package adds its code to models that are saved or pushed; a published copy has none of them.
 """
 
 import os
@@ -27,7 +26,7 @@ SEVERAL = {
     "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
     "QkvPairModel": ("QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"),
 }
-# transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+# transformers decides some behaviour by class name alone (label smoothing's shift, the models of a pipeline).
 NAME_TABLES = {
     "AutoModelForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "AutoModelForSeq2SeqLM": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -48,7 +47,6 @@ def register(models: dict[str, type[PreTrainedModel]]) -> None:
                 getattr(transformers, auto_class).register(config_class, several or models[name])
                 if auto_class in NAME_TABLES:
                     NAME_TABLES[auto_class][config_class.model_type] = name
-    QkvPreTrainedModel.build_hook = check_size
     QkvPreTrainedModel.save_hook = save_code
     QkvPreTrainedModel.upload_hook = add_code
     if find_spec("peft"):
@@ -68,11 +66,6 @@ def register_adapters() -> None:
 def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
     """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
     return model.placed(hidden, context)[0]
-
-
-def check_size(model_class: type, config: object) -> None:
-    """Raise ValueError where a model is larger than the memory of this machine."""
-    import_module(f"{SCRIPTS}.common.model_size").check_size(model_class, config)
 
 
 def save_code(model: object, folder: str | os.PathLike[str]) -> None:

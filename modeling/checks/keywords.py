@@ -44,7 +44,7 @@ def either_cache_name(function: Wrapped) -> Wrapped:
         return function
 
     @wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
+    def renamed(*args: object, **kwargs: object) -> Any:
         return function(*args, **(rename_cache(kwargs, OLD_NAME) if NEW_NAME in kwargs else kwargs))
 
     return renamed  # type: ignore[return-value]
@@ -118,7 +118,7 @@ def is_one_segment(name: str, value: Any) -> bool:
     return zeros and (torch.compiler.is_compiling() or not value.any())
 
 
-def holds_numbers(value: Any) -> bool:
+def holds_numbers(value: object) -> bool:
     """Return True for a tensor, a cache, or a container of either."""
     if isinstance(value, Mapping):
         return any(holds_numbers(each) for each in value.values())

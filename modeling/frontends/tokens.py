@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...configuration.configuration_base import QkvConfig
 from ..checks.inputs import check_input_ids
 from ..position.hooks import Embedded
-from ..position.token_layout import MaskSizes, lay_out
+from ..position.token_layout import MaskSizes, Packing, lay_out
 
 
 class TokenFrontend(nn.Embedding):
@@ -53,7 +53,7 @@ def drop_masked_tokens(
     """
     hidden, mask = embedded.hidden, embedded.padding_mask
     real = mask[:, -hidden.shape[1] :] if isinstance(mask, Tensor) and mask.ndim == 2 else None
-    layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), real, position_ids, **kwargs)
+    layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), real, Packing.of(position_ids, kwargs))
     masked = input_ids == config.mask_token_id
     real = torch.ones_like(masked) if layout.padding is None else layout.padding
     documents = layout.documents
