@@ -105,4 +105,4 @@ def can_step(stack: Stack) -> bool:
     if own or stack.training or any(map(is_elsewhere, stack.layers)) or not is_bare(stack):
         return False
     recorded = config.output_hidden_states or config.output_attentions or config.return_dict is False
-    return config._attn_implementation == "sdpa" and config.frontend == "tokens" and not recorded
+    return (config._attn_implementation, config.frontend) == ("sdpa", "tokens") and not recorded

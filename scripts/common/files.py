@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 LARGE = 2**24  # bytes of a file that takes a moment to hash
 # What a run folder is known by: the last thing that a training writes.
@@ -18,20 +17,6 @@ RECORD = "record.json"
 # What the operating system says where nothing more can be written: a disk, a quota or a file that is full.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-class RepeatedKeyError(Exception):
-    """An object of JSON has a key twice, of which readers may take either."""
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON from its keys and values; RepeatedKeyError for a key that stands twice."""
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise RepeatedKeyError(f"it has the key {key!r} twice")
-        values[key] = value
-    return values
 
 
 def make_durable(folder: Path) -> None:
