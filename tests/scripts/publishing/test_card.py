@@ -349,6 +349,6 @@ def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> No
     official.save_pretrained(tmp_path / "stock")
     model = qkv.from_transformers(official)
     model.save_pretrained(tmp_path / "own")
-    certificate = certify(tmp_path / "stock", tmp_path / "own", step=lambda what: None)
+    certificate = certify(tmp_path / "stock", tmp_path / "own")
     text = parity(model.config, type(model).__name__, certificate)
     assert "from `GPT2LMHeadModel` to `QkvDecoderForCausalLM`" in text and "Generated tokens: greedy equal" in text
