@@ -116,9 +116,9 @@ def add_weights(parser: ArgumentParser) -> None:
 def publish(parser: ArgumentParser) -> None:
     """Publish a model on the Hub, or in a folder, so that people load it without qkv.
 
-    SRC is the folder of a qkv model, a run folder, or a folder that was built before. Everything is scanned before any
-    of it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is
-    missing.
+    SRC is the folder of a qkv model, a run folder, or a folder that was built before: publish to a folder to look at
+    everything first. Everything is scanned before any of it leaves this machine; the Hub gets it in one commit. Run
+    again after a failure, this sends only what is missing.
 
     Example: qkv publish runs/first user/digits --private
     """
@@ -134,7 +134,6 @@ def publish(parser: ArgumentParser) -> None:
     parser.add_argument("--pr", dest="pull_request", action="store_true", help="open a pull request instead")
     parser.add_argument("--tag", help="a name for the commit")
     parser.add_argument("--message", help="message of the commit")
-    parser.add_argument("--dry-run", action="store_true", help="only list the files")
     help = "sign all files: with a private key in a PEM file, or `keyless`, with your login, named in a public log"
     parser.add_argument("--sign", metavar="KEY", help=help)
     add_weights(parser)

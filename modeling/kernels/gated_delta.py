@@ -145,11 +145,7 @@ class GatedDeltaAttention(SelfAttention):
         init.copy_(self.decay_log, (1 + 15 * share).log())
         init.copy_(self.decay_bias, torch.expm1(0.001 * 100**share).log())  # softplus of it is 0.001 to 0.1
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext = NO_CONTEXT,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         if context.weights:
             raise ValueError("kernel='gated_delta' has no attention weights; set output_attentions=False")

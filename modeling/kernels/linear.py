@@ -190,11 +190,7 @@ class LinearSelfAttention(SelfAttention):
     Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext = NO_CONTEXT,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         placed = add_position(hidden, position.query_key)
         query, key = self.query(context.select(placed)), self.key(placed)
@@ -236,11 +232,7 @@ class LinearCrossAttention(CrossAttention):
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
         position, cache, wanted = context.position, context.cache, context.weights
         memory, mask = cast(Tensor, context.memory.hidden), cast("TokenMask | None", context.memory.mask)
         query = self.query(add_position(hidden, position.query_key))

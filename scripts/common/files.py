@@ -8,27 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 # The file that marks a run folder: the last that a training writes.
 RECORD = "record.json"
 # Errors of the operating system for a full disk, quota or file.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-class RepeatedKeyError(Exception):
-    """An object of JSON has a key twice, of which readers may take either."""
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON from its keys and values; RepeatedKeyError for a key that stands twice."""
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise RepeatedKeyError(f"it has the key {key!r} twice")
-        values[key] = value
-    return values
 
 
 def make_durable(folder: Path) -> None:

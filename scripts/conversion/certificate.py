@@ -11,11 +11,10 @@ from transformers import PreTrainedModel
 
 from qkv.modeling.conversion.convert import (
     is_ours,
-    official_pairs,
+    official_conversions,
     open_checkpoint,
     read,
     rounded_tables,
-    rows,
     write,
 )
 from qkv.modeling.conversion.files import mapped, tensor_files
@@ -128,7 +127,7 @@ def unread(model: PreTrainedModel) -> set[str]:
     """Return the tensors that nothing reads of an official model, which a conversion leaves out and makes anew."""
     if model.config.model_type.startswith("qkv_"):
         return set()
-    dropped = [row for pair in official_pairs(model) for row in rows(*pair) if "unread" in row[2:]]
+    dropped = [row for each in official_conversions(model) for row in each.rows if "unread" in row[2:]]
     return {name for _, theirs, *_ in dropped for name in alternatives(theirs)}
 
 

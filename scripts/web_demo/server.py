@@ -12,7 +12,7 @@ from PIL import Image
 from qkv.scripts.attention_view.inputs import read_row
 from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
 from qkv.scripts.prediction.source import CONTACTS, Source, open_source
 

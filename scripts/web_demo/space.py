@@ -14,7 +14,7 @@ from qkv.modeling.conversion.files import at_revision
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import RECORD, staged
 from qkv.scripts.prediction.source import ROLES, Source, open_source
-from qkv.scripts.publishing.hub.screen import TABLES, scan
+from qkv.scripts.publishing.hub.screen import PUBLISHED, scan
 
 KINDS = ("weights", "configs", "vocabularies", "sentence pieces")  # of published files, those that a model loads
 OTHERS = ("qkv_manifest.json", "certificate.json")  # configs about other files
@@ -54,7 +54,7 @@ def copy_model(source: Source, target: Path) -> None:
     """Copy the files that a model loads, and the texts of the page; ValueError for files that may not be published."""
     require("detect_secrets")
     target.mkdir()
-    patterns = [TABLES["published"][kind] for kind in KINDS] + [r"chat_template\.jinja"]
+    patterns = [PUBLISHED[kind] for kind in KINDS] + [r"chat_template\.jinja"]
     patterns += [r"[A-Za-z]\w*\.py"] * ("trust_remote_code" in source.options)
     for path in sorted(source.folder.iterdir()):
         if path.is_file() and path.name not in OTHERS and any(re.fullmatch(one, path.name) for one in patterns):

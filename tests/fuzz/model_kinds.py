@@ -20,9 +20,9 @@ import tiny
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
 from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
 from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
-from qkv.scripts.publishing.integrity.verification import file_rows
 
 TENSORS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 TENSORS |= {"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "BOOL": "bool", "U8": "uint8"}
@@ -160,7 +160,7 @@ def check_index(path: Path, whole: bytes, tensors: dict[str, torch.Tensor]) -> N
 
 def compare_files(path: Path) -> None:
     """Compare a folder with its manifest, without loading it, for which its code would run."""
-    findings = [finding for row in file_rows(path.parent, read_manifest(path.parent)) for finding in row.findings]
+    findings = file_row(path.parent, read_manifest(path.parent)).findings
     if findings:
         raise qkv.IntegrityError("; ".join(findings))
 

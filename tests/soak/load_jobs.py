@@ -1,4 +1,4 @@
-"""Thousands of loads: by class and Auto class, checked, by the folder's own code, converted there and back.
+"""Thousands of loads: by class and Auto class, by the folder's own code, converted there and back.
 
 `main` runs in a process that was forked for it, and writes what it found as JSON.
 """
@@ -6,7 +6,6 @@
 import gc
 import hashlib
 import json
-import os
 import random
 import sys
 import tempfile
@@ -15,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 import transformers
@@ -56,12 +54,6 @@ def by_own_code(folder: Path, auto_class: str) -> Any:
     return get_class_from_dynamic_module(reference, folder).from_pretrained(folder)
 
 
-def checked(load: Load) -> Any:
-    """What is loaded after it was checked against its manifest."""
-    with mock.patch.dict(os.environ, QKV_VERIFY="1"):
-        return load()
-
-
 def ways(folder: Path) -> dict[str, Way]:
     """Every way of loading every head."""
     found: dict[str, Way] = {}
@@ -71,8 +63,6 @@ def ways(folder: Path) -> dict[str, Way]:
         auto, reads = getattr(transformers, case.auto_class), tensors(place)
         found[f"class, {case.name}"] = Way(partial(case.model_class.from_pretrained, place), inputs, reads)
         found[f"Auto class, {case.name}"] = Way(partial(auto.from_pretrained, place), inputs, reads)
-        # What was loaded is compared with what the file holds.
-        found[f"checked, {case.name}"] = Way(partial(checked, partial(auto.from_pretrained, place)), inputs, 2 * reads)
         found[f"own code, {case.name}"] = Way(partial(by_own_code, place, case.auto_class), inputs, reads)
     for name, (make, auto_class) in STOCK.items():
         place = make(folder / name)
