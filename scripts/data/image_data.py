@@ -31,7 +31,7 @@ class ImageData(DataSet):
     `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
     """
 
-    train: Examples | Stream
+    train: Examples | Stream | None
     splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
@@ -50,7 +50,7 @@ class CaptionData(DataSet):
 
     captions: list[str]
     seen: int
-    train: Examples
+    train: Examples | None
     splits: Mapping[str, Examples]
     side: int
     vocab_size: int
@@ -88,11 +88,12 @@ def read_images(recipe: Recipe) -> ImageData:
     report: dict[str, Any] = {"split": "a stream, whose rows are not compared with each other", "leaked": {}}
     if not streaming:
         tables, report = divided_images(tables, recipe, names)
-        train = tables.pop("train")
+        train = tables.pop("train", None)
     processor = processor_for(recipe)
+    config = {"image_size": processor.size["height"]} if recipe.data.test_size < 1 else {}
     return ImageData(
         **public_names(where), train=train, splits=tables, labels=names, processor=processor,
-        config={"image_size": processor.size["height"]}, invalid_records=invalid, report=report,
+        config=config, invalid_records=invalid, report=report,
     )  # fmt: skip
 
 
@@ -122,7 +123,8 @@ def divided_images(
 ) -> tuple[dict[str, Dataset], dict[str, Any]]:
     """Return tables of images in the splits that the recipe asks for, and the facts about these."""
     labels = {name: [names[number] for number in table["label"]] for name, table in tables.items()}
-    check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
+    if recipe.data.test_size < 1:
+        check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
     sketches, groups = file_sketches(tables, "image", sketch_image), groups_of(tables, recipe)
     division = divide_rows(sketches, recipe, labels, groups, validation_is_enough=True)
     return division.of_tables(tables), division.report
@@ -163,7 +165,7 @@ def read_captions(recipe: Recipe) -> CaptionData:
     for name in sorted(tables, key=lambda name: name != "train"):
         for caption in tables[name][column]:
             numbers.setdefault(caption, len(numbers))
-    seen = len(set(tables["train"][column]))
+    seen = len(set(tables["train"][column])) if "train" in tables else 0
     numbered = {
         name: table.remove_columns(column)
         .add_column("caption", [numbers[caption] for caption in table[column]])
@@ -172,7 +174,7 @@ def read_captions(recipe: Recipe) -> CaptionData:
     }
     side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
     return CaptionData(
-        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train"), splits=numbered,
+        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train", None), splits=numbered,
         side=side, vocab_size=recipe.text.vocab_size, invalid_records=invalid, report=division.report,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from datasets import ClassLabel
 from qkv.scripts.data.corpus import DataSet, Splits
 from qkv.scripts.data.loading import public_names
 from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.splits.division import divide_rows, groups_of, text_sketches
 from qkv.scripts.data.text_columns import read_tables
 from qkv.scripts.data.validation import RecordValidation
@@ -41,7 +42,7 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     if isinstance(kind, ClassLabel):
         tags = {name: [[kind.names[int(tag)] for tag in own] for own in rows] for name, rows in tags.items()}
     counts = Counter(tag for own in tags["train"] for tag in set(own))
-    known = sorted(counts)
+    known = pretrained_classes(recipe.model.init, sorted(counts))
     unknown = {tag for split in tags.values() for own in split for tag in own} - set(known)
     if unknown or len(known) < 2:
         what = f"tag {min(unknown)!r} is not among the" if unknown else "words need two tags or more, but there are"
