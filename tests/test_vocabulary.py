@@ -50,7 +50,6 @@ MODULES = {
     "specialise": "export by reachability",
     "known": "constants",
     "freeze": "export by reachability",
-    "zero": "deepspeed",
     "average": "ema",
     "journal": "logger",
     "watch": "early_stopping",

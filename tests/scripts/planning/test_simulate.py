@@ -20,11 +20,11 @@ from qkv.modeling.heads import language_modeling
 from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import count_parameters, predict_step
 from qkv.scripts.planning.simulate import DTYPES, FLOPS, Setup, apply_fsdp, simulate, take_step
 from qkv.scripts.training.accelerator import apply_tensor_parallel
-from qkv.scripts.training.memory.tracker import MemoryTracker
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
 TEXT = [*WIDE, "max_position_embeddings=64"]
