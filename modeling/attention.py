@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -20,7 +20,7 @@ from .position.hooks import apply_rotation
 class Gate(nn.Linear):
     """Project to logits of a gate, sigmoid(W x + b), which starts alike for every input, at sigmoid(1) = 0.73.
 
-    The sigmoid is its caller's: what adapts or quantises linear maps knows of no activation in one.
+    The caller applies the sigmoid, for adapters and quantisers of linear maps know of no activation in one.
 
     Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 7, line 4, and §1.11.4 on how gates start,
         https://doi.org/10.1038/s41586-021-03819-2
@@ -36,8 +36,8 @@ class Gate(nn.Linear):
 class Attention(nn.Module):
     """Project to heads, mix values by the kernel, project back; G < H shares keys and values among queries.
 
-    Normalised queries and keys (`query_key_norm`) bound the scores, whatever the weights grow to. A gate
-    (`attention_gate`) lets a token leave out what a head reads, which a softmax cannot; it starts nearly open.
+    Normalised queries and keys (`query_key_norm`) bound the scores, however large the weights. A gate
+    (`attention_gate`) lets a token ignore the output of a head, which a softmax cannot; it starts nearly open.
 
     Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; grouped queries: Ainslie et al. 2023, §2.2,
         https://arxiv.org/abs/2305.13245; norms: Henry et al. 2020, https://arxiv.org/abs/2010.04245; gate: Jumper et
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
-        # What backends that build no mask of their own have to be told.
+        # Window size, for backends that build no mask.
         self.sliding_window = config.window_of(layer_index)
         wide, narrow = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
         biased = config.biased_projections
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         return self.heads(self.v_proj(hidden))
 
     def output(self, mixed: Tensor, hidden: Tensor) -> Tensor:
-        """Gate what the heads read by the queries' input, where there is a gate, and project it: (B, T, D) -> same."""
+        """Scale the heads' outputs by the gate of the queries' input, if any, and project them: (B, T, D) -> same."""
         return self.o_proj(mixed if self.g_proj is None else mixed * self.g_proj(hidden).sigmoid())
 
     @property
@@ -123,7 +123,7 @@ class SelfAttention(Attention):
         return apply_rotation(self.query(context.select(placed)), self.key(placed), context.position.rotation)
 
     def remember(
-        self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, Any]
+        self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]
     ) -> tuple[Tensor, Tensor]:
         """Write keys and values to the cache, and return all of it: 2 x (B, G, T, K) -> 2 x (B, G, S, K).
 
@@ -142,7 +142,7 @@ class CrossAttention(Attention):
 
     def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
         memory, position = context.memory, context.position
-        key, value = self.cached_key_value(memory.hidden, position.memory_key, context.cache)
+        key, value = self.cached_key_value(cast(Tensor, memory.hidden), position.memory_key, context.cache)
         query = self.query(add_position(hidden, position.query_key))
         backend = context.backend or self.config._attn_implementation
         options = {"dropout": self.dropout, "position_bias": None, **context.options}

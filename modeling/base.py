@@ -41,8 +41,27 @@ class RemovesPadding(nn.Module):
 
 
 # trf-ignore: TRF013  each family calls post_init, last
-class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
-    """Base of every model: what it supports, how its weights start, which of them are tied.
+class PackageHooks(PreTrainedModel):
+    """Let the package add to saving and pushing; a published copy has none of it."""
+
+    save_hook: ClassVar[Callable[..., None] | None] = None
+    upload_hook: ClassVar[Callable[..., None] | None] = None
+
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
+        """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if (hook := type(self).save_hook) and is_main_process:
+            hook(self, save_directory)
+
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        if (hook := type(self).upload_hook) and not self.is_remote_code():
+            hook(self, working_dir, repo_id, **kwargs)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
+
+# trf-ignore: TRF013  each family calls post_init, last
+class QkvPreTrainedModel(PackageHooks, RemovesPadding):
+    """Base of every model: supported features, initial weights, tied weights.
 
     Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
     """
@@ -57,13 +76,8 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    # What the package adds to building, loading, saving and pushing; a published copy has none of it.
-    build_hook: ClassVar[Callable[[type[PreTrainedModel], QkvConfig], None] | None] = None
-    load_hook: ClassVar[Callable[..., object] | None] = None
-    save_hook: ClassVar[Callable[..., None] | None] = None
-    upload_hook: ClassVar[Callable[..., None] | None] = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Refuse a transformers without a name that the class overrides; take the cache by either name in `forward`."""
         super().__init_subclass__(**kwargs)
         for owner in cls.__mro__:
@@ -74,8 +88,6 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
         config.validate()  # it may have been edited since it was made
-        if hook := type(self).build_hook:
-            hook(type(self), config)
         super().__init__(config, *inputs, **kwargs)
 
     def post_init(self) -> None:
@@ -83,28 +95,6 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
         freeze_unread(self)
-
-    @classmethod
-    @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
-    def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
-        cls, pretrained_model_name_or_path: object, *model_args: object, **kwargs: object
-    ) -> Any:
-        """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
-        loaded: Callable[..., object] = super().from_pretrained
-        if cls.load_hook is not None:
-            return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
-        return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
-
-    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
-        """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
-        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        if (hook := type(self).save_hook) and is_main_process:
-            hook(self, save_directory)
-
-    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-        if (hook := type(self).upload_hook) and not self.is_remote_code():
-            hook(self, working_dir, repo_id, **kwargs)
-        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def activation_checkpointing_enable(
         self, activation_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any
@@ -119,13 +109,13 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
+        """Initialise a module; `init_parameters(std)` initialises parameters outside torch's layers."""
         super()._init_weights(module)
         if init_parameters := getattr(module, "init_parameters", None):
             init_parameters(self.config.initializer_range)
 
     def _initialize_missing_keys(self, is_quantized: bool) -> None:
-        """Initialise what a checkpoint lacks; what no rule writes, which the meta device lost, is built once more."""
+        """Initialise missing parameters; those that no rule initialises are built once more."""
         absent = [item for item in self.named_parameters() if not getattr(item[1], "_is_hf_initialized", False)]
         given = {name: value._version for name, value in absent}
         super()._initialize_missing_keys(is_quantized)
@@ -137,7 +127,7 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
         freeze_unread(self)
 
     def recorded(self) -> dict[str, bool]:
-        """Return what this config asks the stacks inside to record, whose own configs do not say."""
+        """Return the recording flags of this config, which the configs of inner stacks lack."""
         return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
@@ -150,9 +140,9 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
 
 
 def freeze_unread(model: nn.Module) -> None:
-    """Exempt from training what no loss reaches, for whose gradient DDP would wait; loading makes all of it trained.
+    """Freeze parameters that no loss reaches, for whose gradients DDP would wait; loading unfreezes all.
 
-    `freeze_unread()` of a part says what that is, and of a whole after its parts.
+    Each part's `freeze_unread()` is called after those of the parts inside it.
     """
     for part in reversed([*model.modules()]):
         if freeze := getattr(part, "freeze_unread", None):
@@ -172,12 +162,12 @@ def can_return_tuple(forward: Forward) -> Forward:
         wanted = self.config.return_dict if return_dict is None else return_dict
         return output if wanted else output.to_tuple()
 
-    typed: Any = wrapper  # as what it wraps: with `return_dict` left out
+    typed: Any = wrapper  # typed as the wrapped forward, without `return_dict`
     return typed
 
 
 def exactly_one(**given: object) -> None:
-    """Raise unless exactly one of the named inputs is given."""
+    """Raise unless exactly one of the named inputs is not None."""
     if sum(value is not None for value in given.values()) != 1:
         present = " and ".join(name for name, value in given.items() if value is not None) or "none"
         raise ValueError(f"give exactly one of {' and '.join(given)}; got {present}")

@@ -1,4 +1,4 @@
-"""What a layer is given beside its input.
+"""The context of a layer: mask, positions, memory, cache.
 
 Shapes: B batch, T tokens, S keys or memory, D hidden_size.
 """
@@ -14,7 +14,7 @@ from .position.hooks import NO_POSITION, PositionState
 
 
 class Memory(NamedTuple):
-    """What cross-attention reads: an encoder's output (B, S, D), its mask, and what is added to its keys (B, S, D)."""
+    """Memory of cross-attention: an encoder's output (B, S, D), its mask, embeddings added to keys (B, S, D)."""
 
     hidden: Tensor | None = None
     mask: Mask = None
@@ -22,9 +22,9 @@ class Memory(NamedTuple):
 
 
 class LayerContext(NamedTuple):
-    """What a layer is given beside its input; layers of one pattern have the same.
+    """Inputs of a layer besides hidden states; layers of one pattern share one.
 
-    A named tuple, so that what moves, casts or traces the inputs of modules finds the tensors in it. `queries` is the
+    A named tuple, for `device_map`, FSDP and dynamo find the tensors of tuples. `queries` is the
     index of the tokens that the layer computes, None for all; `options` are those of attention backends.
     """
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
+from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_length, check_stack_inputs
 from .checks.keywords import check_keywords, layer_cache
 from .context import LayerContext, Memory
@@ -33,8 +34,20 @@ from .masking import (
     takes_no_masks,
 )
 from .pipeline_stage import cache_of_stage
-from .position.hooks import Embedded, PositionState
-from .position.token_layout import MaskSizes, first_of
+from .position.hooks import Embedded, Position, PositionState
+from .position.token_layout import MaskSizes, Packing, first_of
+
+
+class StackParts(Protocol):
+    """The parts of a stack that plans read."""
+
+    config: StackConfig
+    layers: nn.ModuleList
+    position: Position
+    training: bool
+    gradient_checkpointing: bool
+    forward: Callable[..., object]
+    remove_padding: bool | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class StackInputs:
     """The inputs of a stack's layers, checked; `read` is the number of first tokens that are wanted, None for all."""
 
     embedded: Embedded
-    position_ids: Tensor | None
+    packing: Packing
     cache: Cache | None
     sizes: MaskSizes
     memory: Memory
@@ -54,9 +67,14 @@ class StackInputs:
 
     @classmethod
     def of(
-        cls, stack: Any, embedded: Embedded, position_ids: Tensor | None, cache: Cache | None, options: dict[str, Any]
+        cls,
+        stack: StackParts,
+        embedded: Embedded,
+        position_ids: Tensor | None,
+        cache: Cache | None,
+        options: dict[str, Any],
     ) -> "StackInputs":
-        """Check what a stack is given, and tell apart what the stack reads and what is for attention backends."""
+        """Check the inputs, and separate the options of the stack from those of attention backends."""
         config = stack.config
         check_stack_inputs(stack, config, embedded.hidden, cache, options)
         backend = attention_backend(config, options)
@@ -69,7 +87,7 @@ class StackInputs:
         given = (None if recomputed else cache, sizes, memory, backend)
         weights = wants_weights(config, options)
         recorded = weights or records_states(config, options)
-        return cls(embedded, position_ids, *given, weights, recorded, read, options)
+        return cls(embedded, Packing.of(position_ids, options), *given, weights, recorded, read, options)
 
 
 MEMORY = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_embeddings")
@@ -78,14 +96,14 @@ MEMORY = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_e
 class Plan:
     """The plain way through a stack: every token, padding too, and one mask for each pattern."""
 
-    def __init__(self, stack: Any, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
+    def __init__(self, stack: StackParts, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
         self.stack, self.config, self.inputs = stack, stack.config, inputs
         self.masks = self.build_masks() if masks is None else masks
         sizes = inputs.sizes
         check_length(self.config, self.positions, sizes.past, sizes.length, inputs.embedded.grid)
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "Plan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":
         """Return a plan where this way is open and faster, else None."""
         return cls(stack, inputs)
 
@@ -101,25 +119,24 @@ class Plan:
 
     @property
     def layers(self) -> Iterable[Callable[..., Tensor]]:
-        """The layers, or what stands in for them; hooks record layers alone."""
+        """The layers, or their stand-ins; hooks record layers alone."""
         return self.stack.layers if self.inputs.recorded else map(way_of, self.stack.layers)
 
     def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
         """Build the positions and the mask of each pattern."""
         inputs = self.inputs
         hidden, mask, _ = inputs.embedded
-        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.position_ids is not None:
-            return masks_of_engine(self.config, hidden, inputs.position_ids)
-        given = (self.config, hidden, inputs.sizes, mask, inputs.position_ids)
-        return build_masks(*given, partial(build, inputs.backend), **inputs.options)
+        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.packing.position_ids is not None:
+            return masks_of_engine(self.config, hidden, inputs.packing.position_ids)
+        return build_masks(self.config, hidden, inputs.sizes, mask, inputs.packing, partial(build, inputs.backend))
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
-        """Return what the position encoding adds to scores in layers of a pattern, of which this is the first."""
+        """Return the score bias of the layers of a pattern; `layer` is the first of them."""
         keys, first = self.inputs.sizes.keys(layer)
         return self.stack.position.bias(self.positions, self.masks.key_positions[:, first : first + keys])
 
     def memory(self) -> Memory:
-        """Return what cross-attention reads, with its finished mask."""
+        """Return the memory of cross-attention, with its finished mask."""
         memory, inputs = self.inputs.memory, self.inputs
         if memory.hidden is None:
             return memory
@@ -128,7 +145,7 @@ class Plan:
         return memory._replace(mask=build_memory_mask(*given))
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
-        """Return what each layer is given beside its input, of which the first is this: (B, T, D)."""
+        """Return the context of each layer; `hidden` (B, T, D) is the input of the first."""
         inputs, position = self.inputs, self.stack.position
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
@@ -149,13 +166,14 @@ class Plan:
         return hidden
 
 
-# Faster ways, asked one after the other; {module: what stands in for it}, as the makers of stand-ins give it.
+# Faster ways, asked in order; functions that return {module: its stand-in} for a model.
+StandIns = Mapping[nn.Module, Callable[..., Any]]
 PLANS: list[type[Plan]] = []
-STAND_INS: list[Callable[[nn.Module], Mapping[nn.Module, Callable[..., Any]]]] = []
-STANDING_IN: ContextVar[Mapping[nn.Module, Callable[..., Any]] | None] = ContextVar("standing_in", default=None)
+STAND_INS: list[Callable[[nn.Module], StandIns]] = []
+STANDING_IN: ContextVar[StandIns | None] = ContextVar("standing_in", default=None)
 
 
-def plan_of(stack: Any, inputs: StackInputs) -> Plan:
+def plan_of(stack: StackParts, inputs: StackInputs) -> Plan:
     """Return the first plan whose way is open, else the plain one: the only place that chooses."""
     for way in PLANS:
         if (plan := way.of(stack, inputs)) is not None:
@@ -164,7 +182,7 @@ def plan_of(stack: Any, inputs: StackInputs) -> Plan:
 
 
 def way_of(module: Any) -> Callable[..., Any]:
-    """Return what stands in for a module in this thread for now, or the module itself."""
+    """Return the stand-in of a module in this thread, or the module itself."""
     if torch.compiler.is_compiling():
         return module
     standing_in = STANDING_IN.get()

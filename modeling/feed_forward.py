@@ -27,7 +27,7 @@ def gelu_bloom(hidden: Tensor) -> Tensor:
 
 # GPT-2's in one operation, of which transformers takes eight.
 gelu_new = partial(F.gelu, approximate="tanh")
-# Those of transformers, and what they lack.
+# The activations of transformers, and others.
 ACTIVATIONS: ChainMap[str, Any] = ChainMap({"gelu_bloom": gelu_bloom, "gelu_new": gelu_new}, ACT2FN)
 
 

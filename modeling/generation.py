@@ -15,7 +15,7 @@ from .execution import stand_ins
 from .kernels.growing_cache import make_room
 from .kernels.state_cache import hold_states
 from .masking import PreparedMasks, build_masks
-from .position.token_layout import MaskSizes
+from .position.token_layout import MaskSizes, Packing
 
 
 class QkvGenerationMixin(GenerationMixin):
@@ -41,10 +41,10 @@ class QkvGenerationMixin(GenerationMixin):
         return stand_ins(model, *others) if self.lay_out_weights else nullcontext()
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
-    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: object, **kwargs: object) -> dict[str, Any]:
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
-        # Whoever changes these inputs on the way, as PEFT does for its prefix, finds the name in the signature.
+        # PEFT changes these inputs for its prefix, by the name in the signature.
         return rename_cache(inputs, OLD_NAME)
 
     def _prepare_cache_for_generation(
@@ -53,11 +53,11 @@ class QkvGenerationMixin(GenerationMixin):
         """Prepare the cache as transformers does, with room for more tokens; windows and other kinds stay."""
         model: Any = self
         given = model_kwargs.get(CACHE)
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
         cache = model_kwargs.get(CACHE)
         hold_states(model.config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:
-            if generation_config.is_assistant:  # its layers may be others than those that were told
+            if generation_config.is_assistant:  # before its layers are exchanged
                 cache.activate_past_recording()
             make_room(cache, generation_config.num_beams or 1)
 
@@ -75,12 +75,12 @@ class QkvGenerationMixin(GenerationMixin):
         config = config.get_text_config(decoder=True)
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
-        built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
+        built = build_masks(config, inputs_embeds, sizes, attention_mask, Packing.of(position_ids, {}))
         return PreparedMasks(built.masks, built.key_positions)
 
 
 def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `generate` by its own names, without the labels that Seq2SeqTrainer leaves among them.
+    """Return the options of `generate` by transformers' names, without the labels that Seq2SeqTrainer leaves in.
 
     Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source.
     """

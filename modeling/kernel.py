@@ -55,7 +55,7 @@ def eager_attention(
 
 
 def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
-    """Return an attention function as it is, or for a sparse mask what calls it for the parts of the mask."""
+    """Return an attention function, or for a sparse mask the mask's function, which calls it in parts."""
     return partial(mask.attend, attend) if isinstance(mask, SparseMask) else attend
 
 
@@ -90,7 +90,7 @@ def records_states(config: QkvConfig, options: Mapping[str, object]) -> bool:
 def check_backend(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
     """Raise where a backend would silently ignore a position bias, a pattern or a kernel.
 
-    With the `paged` cache of continuous batching each would: only that cache knows what stands at which position.
+    With the `paged` cache of continuous batching every backend would: only that cache knows the positions of keys.
     """
     if implementation in COMPLETE_BACKENDS and not paged:
         return
@@ -105,7 +105,7 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
 
 
 def check_maskless(config: StackConfig, where: str, right: str) -> None:
-    """Raise where what takes no masks would ignore a pattern, or the global tokens of a window."""
+    """Raise where a backend without masks would ignore a pattern, or the global tokens of a window."""
     for pattern in config.layer_patterns:
         if pattern not in MASKLESS_PATTERNS:
             raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
@@ -129,12 +129,12 @@ def takes_bias(implementation: str) -> bool:
 
 
 def check_takes_bias(implementation: str) -> None:
-    """Raise where a backend would silently ignore what pairs add to scores, which hides padding too."""
+    """Raise where a backend would silently ignore the score bias of pairs, which hides padding too."""
     if implementation not in COMPLETE_BACKENDS and not takes_bias(implementation):
         raise ValueError(f"attn_implementation={implementation!r} ignores the biases of pairs; use 'sdpa' or 'eager'")
 
 
 def takes_mask(implementation: str) -> bool:
-    """Return True where a backend is registered with a mask of its own that holds more than what is padding."""
+    """Return True where a backend is registered with a mask function that keeps more than padding."""
     own = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)
     return own not in (None, flash_attention_mask) and "paged" not in implementation

@@ -50,7 +50,7 @@ class Layer(GradientCheckpointingLayer):
         return self.mlp_residual(after, branch)
 
     def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
-        """Return what the feed-forward network reads, of the input of attention and what it made of it."""
+        """Select the input of the feed-forward network: the output of attention, not its input."""
         return after
 
     def is_dropped(self) -> bool:

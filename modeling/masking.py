@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,15 @@ from ..configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
 from .pattern import PATTERNS, Predicate, touches
-from .position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
+from .position.token_layout import (
+    NO_PACKING,
+    MaskSizes,
+    Packing,
+    TokenLayout,
+    first_layers,
+    lay_out,
+    token_positions,
+)
 
 
 class SparseMask(ABC):
@@ -39,7 +47,7 @@ class SparseMask(ABC):
         key: Tensor,
         value: Tensor,
         mask: "SparseMask",
-        **options: Any,
+        **options: object,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend as functions of transformers do: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K), weights or None."""
 
@@ -48,7 +56,7 @@ class SparseMask(ABC):
 class TokenMask:
     """The mask of kernels that keep a state: real tokens (B, T), and the document of each (B or 1, T); None for all.
 
-    Whatever a causal one reads of earlier tokens is in its state already.
+    The state of a causal kernel already holds earlier tokens.
     """
 
     padding: Tensor | None
@@ -76,11 +84,11 @@ class PreparedMasks(NamedTuple):
         return self
 
 
-# What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
+# Types of `attention_mask`: marks of real tokens, a finished mask, or finished masks by layer type.
 GivenMask = Tensor | dict[str, Tensor] | PreparedMasks | None
-# Builds the mask of one pattern, of hidden, sizes, layer, padding, rule and what else a sparse mask reads.
+# Builds the mask of one pattern from hidden, sizes, layer, padding, rule; pattern and layout for sparse masks.
 MaskBuilder = Callable[..., Mask]
-# A predicate, with what lets a backend go without the mask.
+# A predicate, and the shortcuts by which a backend needs no mask.
 Rule = tuple[Predicate, dict[str, bool | int | None]]
 
 
@@ -98,25 +106,25 @@ def build_masks(
     hidden: Tensor,
     sizes: MaskSizes,
     attention_mask: GivenMask = None,
-    position_ids: Tensor | None = None,
+    packing: Packing = NO_PACKING,
     build: MaskBuilder | None = None,
-    **options: Any,
 ) -> AttentionMasks:
     """Build the attention masks once a forward, the same way for every backend, or pass through prebuilt ones.
 
-    `attention_mask` (B, S) marks real tokens; a finished mask (B, 1, T, S), what `create_masks_for_generate` made and
-    what continuous batching hands over are used as they are. Positions follow the marks unless `position_ids` are
-    given; position ids that restart, or `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask
-    of one pattern, by default for the backend of the config.
+    `attention_mask` (B, S) marks real tokens; finished masks (B, 1, T, S), of `create_masks_for_generate` or of
+    continuous batching pass through. Positions follow the marks without `position_ids`; position ids that restart, or
+    `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask of one pattern, by default for the
+    backend of the config.
     """
-    position_ids = None if position_ids is None else position_ids.long()
+    position_ids = packing.position_ids
     layers, build = first_layers(config), build or partial(build_mask, str(config._attn_implementation))
     if isinstance(attention_mask, PreparedMasks):
         return masks_from_generate(attention_mask, sizes, position_ids)
-    if options.get("cache") is not None and position_ids is not None:
+    if packing.paged and position_ids is not None:
         return masks_from_paged_cache(config, attention_mask, position_ids)
-    finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
-    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **options)
+    marks = cast("Tensor | None", attention_mask)
+    finished = marks if marks is not None and marks.ndim == 4 else None
+    layout = lay_out(hidden, sizes, marks if finished is None else None, packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished is not None:
         check_mask_of_pairs(config, finished)
@@ -143,8 +151,7 @@ def takes_no_masks(backend: str, sizes: MaskSizes) -> bool:
 def masks_of_engine(config: StackConfig, hidden: Tensor, position_ids: Tensor) -> AttentionMasks:
     """Return no masks, and positions as they are."""
     check_position_ids(hidden, position_ids)
-    positions = position_ids.long()
-    return AttentionMasks(positions, positions, dict.fromkeys(first_layers(config)))
+    return AttentionMasks(position_ids, position_ids, dict.fromkeys(first_layers(config)))
 
 
 def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
@@ -156,7 +163,9 @@ def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
         )
 
 
-def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:
+def masks_from_paged_cache(
+    config: StackConfig, attention_mask: Tensor | dict[str, Tensor] | None, position_ids: Tensor
+) -> AttentionMasks:
     """Take over the masks of continuous batching: one for each kind of cache, or one for all; positions (1, T).
 
     Keys come out of its cache only inside the attention, so nothing here knows their positions.
@@ -167,14 +176,14 @@ def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, posit
 
 
 def masks_from_generate(prepared: PreparedMasks, sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
-    """Take over what was made ahead of a compiled step."""
+    """Take over the masks that were made ahead of a compiled step."""
     keys = prepared.key_positions
     positions = keys.index_select(1, sizes.index(keys.device)) if position_ids is None else position_ids
     return AttentionMasks(positions, keys, prepared.masks)
 
 
 def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
-    """Return the predicate of one pattern for tokens (B, S), and what lets a backend go without a mask."""
+    """Return the predicate of one pattern for tokens (B, S), and the shortcuts of backends."""
     tokens, documents = layout.tokens, layout.documents
     chosen = None if pattern == "full" else layout.first(config.num_global_tokens)
     predicates = [PATTERNS[pattern](config, tokens)]

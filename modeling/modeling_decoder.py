@@ -57,7 +57,7 @@ class QkvDecoderModel(Stack):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -196,7 +196,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
 
 
 class QkvDecoderForTokenClassification(QkvPreTrainedModel):
-    """Label each token from what stands before it: `input_ids -> QkvDecoderModel -> score -> logits (B, T, V)`."""
+    """Label each token from the tokens up to it: `input_ids -> QkvDecoderModel -> score -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig
 

@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -57,12 +57,12 @@ class TextStack(Stack):
         inputs_embeds: Tensor | None = None,
         past_key_values: Cache | None = None,
         global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding.
 
         A cache holds a learned prefix, which the mask covers too. `global_attention_mask` (B, T) is 1 at tokens that
-        attend to all and to which all attend, whatever the pattern.
+        attend to all and to which all attend, in any pattern.
         """
         check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -80,7 +80,7 @@ class TextStack(Stack):
         return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Add the token type embedding, that of type 0 unless given: (B, T, D) -> (B, T, D)."""
+        """Add the token type embedding, type 0 by default: (B, T, D) -> (B, T, D)."""
         check_embeddings(hidden, self.config.embedding_width)
         if token_type_ids is not None:
             check_token_types(token_type_ids, hidden, self.config.type_vocab_size)
@@ -91,7 +91,7 @@ class TextStack(Stack):
         return hidden + self.embed_token_types(token_type_ids)
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
-        """Return what sequence-level heads read, None without a pooler."""
+        """Return the input of sequence-level heads, None without a pooler."""
         given = attention_mask is not None and attention_mask.ndim == 2
         padding_mask = attention_mask[:, -hidden.shape[1] :] if attention_mask is not None and given else None
         return None if self.pooler is None else self.pooler(hidden, padding_mask, input_ids)
@@ -134,7 +134,7 @@ class PooledClassifier(QkvPreTrainedModel):
         self.classifier = POOLINGS[self.config.pooling].classifier(config)
         self.post_init()
 
-    def read(self, attention_mask: Any = None, **inputs: Any) -> BaseModelOutputWithPooling:
+    def read(self, attention_mask: object = None, **inputs: object) -> BaseModelOutputWithPooling:
         """Run the encoder, whose first tokens are enough where the pooling reads no others."""
         tokens = POOLINGS[self.config.pooling].tokens_read
         return self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)

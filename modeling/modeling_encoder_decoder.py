@@ -82,7 +82,7 @@ class EncoderDecoderBase(SharedTablesMixin):
     decoder: Any
 
     def encode(self, encoder_outputs: EncoderOutputs, *inputs: object, **kwargs: object) -> ModelOutput:
-        """Return the encoder's output: the one that is given, or that of these inputs."""
+        """Return `encoder_outputs`, or compute them from these inputs."""
         if encoder_outputs is None:
             return self.encoder(*inputs, **kwargs)
         return encoder_outputs if isinstance(encoder_outputs, ModelOutput) else BaseModelOutput(*encoder_outputs)
@@ -234,9 +234,9 @@ class Seq2SeqLMBase(SharedTablesMixin):
         return shift_right(labels, self.config)
 
     def target_mask(self, labels: Tensor, given: GivenMask, cache: Cache | None, *, skip_logits: bool) -> GivenMask:
-        """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T).
+        """Return the mask of decoder inputs; without logits it ends at a row's last label (B, T).
 
-        Of what a cache holds, such as PEFT's prefix, labels say nothing.
+        Cached tokens, such as PEFT's prefix, have no labels and stay.
         """
         if given is not None or cache is not None or not skip_logits:
             return given

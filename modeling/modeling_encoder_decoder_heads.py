@@ -60,7 +60,7 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         /,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
-        """Run both stacks; decoder inputs are made from `input_ids` unless given."""
+        """Run both stacks; decoder inputs default to shifted `input_ids`."""
         if input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             check_right_padding(attention_mask)
             decoder_input_ids = shift_right(input_ids, self.config)
@@ -203,7 +203,7 @@ class SharedTable(nn.Module):
 class QkvEncoderDecoderEncoderModel(SourceAndTarget):
     """Encode a text with the encoder alone: `input_ids -> encoder -> last_hidden_state (B, T, D)`.
 
-    Checkpoints of every head of the family are read, without what belongs to the decoder. AutoModel loads what was
+    Checkpoints of every head of the family load, without the decoder's part. AutoModel loads what was
     saved alone; of a whole model it does so with `architectures=["QkvEncoderDecoderEncoderModel"]` in the config, which
     sentence-transformers takes as `config_kwargs`.
     """

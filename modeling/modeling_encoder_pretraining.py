@@ -1,9 +1,7 @@
-"""Heads of text encoders that are pre-trained, or read what pre-training left: words, next sentence, contacts.
+"""Heads of text encoders for pre-training: words, next sentence, replaced tokens; and for contacts.
 
 Shapes: B batch, T tokens, L tokens between the first and the last of a row, V vocabulary.
 """
-
-from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
@@ -168,7 +166,7 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
     """Predict which residues of a protein touch: `input_ids -> QkvEncoderModel -> contact head -> logits (B, L, L)`.
 
     Residues are the tokens between the first and the last real one of a row, so that entry (i, j) is of residues i and
-    j whatever the padding; L is T - 2. Logits are symmetric, and mean nothing past the residues of a shorter row.
+    j with any padding; L is T - 2. Logits are symmetric, and mean nothing past the residues of a shorter row.
 
     With `contact_head="attention"` the encoder is a trained one, which stays as it is: only the regression learns.
     """
@@ -204,7 +202,7 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
         head, asked = self.model.contact_head, wants_weights(self.config, kwargs)

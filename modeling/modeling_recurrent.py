@@ -70,7 +70,7 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return Seq2SeqModelOutput(**shown)
 
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
-        """Return a new cache where one is due and none is given."""
+        """Return the cache, a new one if `use_cache` asks for it."""
         due = self.config.use_cache and not self.training if use_cache is None else use_cache
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 

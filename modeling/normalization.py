@@ -69,12 +69,12 @@ class Residual(nn.Module):
         self.drop_path = config.drop_path_rate * layer_index / max(config.num_hidden_layers - 1, 1)
 
     def forward(self, hidden: Tensor, branch: Tensor) -> Tensor:
-        """Add what a branch made of `self.input(...)` to the hidden states: 2 x (B, T, D) -> (B, T, D)."""
+        """Add a branch's output for `self.input(...)` to the hidden states: 2 x (B, T, D) -> (B, T, D)."""
         hidden = hidden + self.drop(branch)
         return hidden if self.norm_first else self.norm(hidden)
 
     def input(self, hidden: Tensor) -> Tensor:
-        """Return what the branch reads: the hidden states, normalised where the norm comes first."""
+        """Return the branch's input: the hidden states, normalised where the norm comes first."""
         return self.norm(hidden) if self.norm_first else hidden
 
     def init_parameters(self, std: float) -> None:

@@ -11,7 +11,7 @@ from transformers.masking_utils import bidirectional_mask_function
 
 from ..configuration.configuration_stack import StackConfig
 
-# transformers declares its own on whole numbers, and calls all of them with tensors.
+# transformers annotates predicates with int, and calls them with tensors.
 Predicate = Callable[..., Tensor | bool]
 
 
@@ -78,7 +78,7 @@ def by_distance(token_index: Tensor, linked: Callable[[Tensor], Tensor]) -> Pred
 def fixed_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     """Admit pairs in the same block of `block_size`, and the last `fixed_columns` tokens of every block as keys.
 
-    The ends of blocks sum up what stands in them, for all that follow. Every head sees the pairs of both of the
+    The ends of blocks summarise them for all later tokens. Every head sees the pairs of both of the
     paper's, as its merged heads do.
 
     Source: Child et al. 2019, Generating Long Sequences with Sparse Transformers, §4.3, §5.1, figure 3 (c),

@@ -1,4 +1,4 @@
-"""A stage of a pipeline: what engines leave of a stack, with identities in place of the modules of other stages."""
+"""A stage of a pipeline: a stack in which engines put identities in place of the modules of other stages."""
 
 from dataclasses import dataclass
 from typing import Any

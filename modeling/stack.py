@@ -65,7 +65,7 @@ class Stack(QkvPreTrainedModel):
         embedded: Embedded,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        **options: Any,
+        **options: object,
     ) -> Tensor:
         """Run the layers on embedded tokens: (B, T, D) -> (B, T, D), or fewer tokens where fewer are read."""
         plan = plan_of(self, StackInputs.of(self, embedded, position_ids, past_key_values, options))
@@ -76,7 +76,7 @@ class Stack(QkvPreTrainedModel):
         return plan.restore(self.last_output(hidden))
 
     def first_input(self, embedded: Embedded, positions: Tensor) -> Tensor:
-        """Return the input of the first layer; a later stage of a pipeline is given what its own first layer reads."""
+        """Return the input of the first layer; a later stage of a pipeline passes its hidden states through."""
         if is_elsewhere(self.layers[0]):
             return embedded.hidden
         hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), positions)
@@ -84,5 +84,5 @@ class Stack(QkvPreTrainedModel):
         return self.embed_projection(self.embed_dropout(hidden))
 
     def last_output(self, hidden: Tensor) -> Tensor:
-        """Return the output of the stack; an earlier stage of a pipeline gives what the next one's layers read."""
+        """Return the output of the stack; an earlier stage of a pipeline returns hidden states for the next."""
         return hidden if is_elsewhere(self.layers[-1]) else self.project_out(self.final_dropout(self.norm(hidden)))

@@ -1,40 +1,58 @@
-"""Predict what a training takes, for one setup of devices or several."""
+"""Predict the cost of a training, for one setup of devices or several."""
 
 import math
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.planning.devices import DEVICES, NODE, Strategy
+from qkv.scripts.planning.arguments import DEVICES, NODE, Strategy
 from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
-from qkv.scripts.planning.predict import Prediction, predict
-from qkv.scripts.planning.simulate import Setup, Step
+from qkv.scripts.planning.simulate import Setup, Step, count_flops, count_parameters, simulate
 from qkv.scripts.training.accelerator import check_shardable, stack_configs
 from qkv.scripts.training.loop import check_in_batch_negatives
 
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
 STRATEGIES = get_args(Strategy)
+# Share of a device's peak that large trainings are reported to reach: 21 % to 46 %.
+# Source: Chowdhery et al. 2022, table 3, https://arxiv.org/abs/2204.02311
+UTILIZATION = 0.4
+
+
+@dataclass
+class Plan:
+    """A setup, its step `plain` and with gradient checkpointing (`checkpointed`), and the estimated time of it.
+
+    `seconds` are those of a step on devices that reach UTILIZATION of their peak.
+    """
+
+    setup: Setup
+    plain: Step
+    checkpointed: Step
+    seconds: float | None
 
 
 def run(arguments: Namespace) -> None:
-    """Print all figures of one setup, or a line for each of several."""
-    model = find(arguments.subject, arguments.overrides, arguments.length)
-    steps = arguments.steps or steps_of(model)
-    predictions = predict(model, setups(arguments, model), arguments.device, arguments.utilization, steps)
-    first = predictions[0]
-    if len(predictions) == 1:
-        print_table(title(first), rows(first))
-    else:
-        print_table(model.name, counts(first))
-        common = f"{batch(first)} each, {first.setup.precision}, {assumption(first)}"
-        print_columns(common, [columns(prediction) for prediction in predictions], LEGEND)
+    """Print the counts of a model and a line for each setup; of a single one also memory by kind, and collectives."""
+    model, device = find(arguments.subject, arguments.overrides, arguments.length), DEVICES.get(arguments.device)
+    steps, wanted = arguments.steps or steps_of(model), setups(arguments, model)
+    counts = {"parameters": count_parameters(model), "FLOPs": count_flops(model)}
+    plans = []
+    for setup in wanted:
+        plain, checkpointed = (simulate(model, replace(setup, checkpointing=on)) for on in (False, True))
+        work = counts["FLOPs"]["model"] * model.units * setup.batch * setup.accumulate / setup.split
+        plans.append(Plan(setup, plain, checkpointed, seconds(device, setup, plain, work) if device else None))
+    print_table(model.name, count_rows(model, counts) | (step_rows(plans[0]) if len(plans) == 1 else {}))
+    assumed = f", assuming {UTILIZATION:.0%} of the peak of {device['name']}" if device else ""
+    parts = f" in {wanted[0].accumulate} micro-batches" if wanted[0].accumulate > 1 else ""
+    each = f"{wanted[0].batch} x {sized(model.sizes)} each{parts}, {wanted[0].precision}{assumed}"
+    print_columns(each, [columns(plan, model, device, steps) for plan in plans], LEGEND)
     if arguments.json:
-        plans = [prediction.as_json() for prediction in predictions]
-        write_json(arguments.json, {"command": arguments.words, "plans": plans})
+        about = {"model": model.name, "class": model.model_class.__name__, "example": model.sizes}
+        write_json(arguments.json, {"command": arguments.words, **about, **counts, "plans": [*map(asdict, plans)]})
 
 
 def steps_of(model: PlannedModel) -> int | None:
@@ -62,13 +80,13 @@ def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
 
 
 def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: Strategy) -> Setup:
-    """Return how a step is taken; ValueError where devices cannot share the model or the batch."""
+    """Return the setup of a step; ValueError where devices cannot share the model or the batch."""
     recipe = model.recipe
     accumulate = recipe.optimization.accumulate if recipe else 1
     if strategy in ("fsdp2", "tp"):
         check_shardable(model.without_weights(), "take --strategy ddp")
-    if model.example.in_batch_negatives:
-        check_in_batch_negatives(f"{model.example.unit}s", accumulate)
+    if model.unit == "pair":
+        check_in_batch_negatives("pairs", accumulate)
     setup = Setup(
         world_size=world,
         strategy=strategy,
@@ -80,8 +98,7 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
     )
     if recipe is None or arguments.batch:
         return setup
-    micro_batches = setup.data_parallel * setup.accumulate
-    batch_size = recipe.optimization.batch_size
+    batch_size, micro_batches = recipe.optimization.batch_size, setup.data_parallel * setup.accumulate
     if batch_size % micro_batches:
         raise ValueError(
             f"batch_size={batch_size} cannot be split into {micro_batches} micro-batches; change it, or give --batch"
@@ -90,7 +107,7 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
 
 
 def tensor_parallel_size(asked: int | None, world: int, model: PlannedModel) -> int:
-    """Return how many devices share each layer: as many as asked, or as a node has and the heads allow."""
+    """Return the number of devices that share each layer: that asked for, or as a node has and the heads allow."""
     heads = math.gcd(*(part.num_key_value_heads for part in stack_configs(model.config)))
     size = asked or math.gcd(world, heads, NODE)
     if world % size:
@@ -100,75 +117,46 @@ def tensor_parallel_size(asked: int | None, world: int, model: PlannedModel) -> 
     return size
 
 
-def title(prediction: Prediction) -> str:
-    """Return the heading of a table."""
-    setup = prediction.setup
-    split = f" (layers over {setup.split}, data over {setup.data_parallel})" if setup.strategy == "tp" else ""
-    parts = f" in {setup.accumulate} micro-batches" if setup.accumulate > 1 else ""
-    devices = f"{setup.world_size} x {setup.strategy}{split}"
-    return f"{prediction.model.name}: {devices}, {batch(prediction)} each{parts}, {setup.precision}"
+def seconds(device: dict[str, Any], setup: Setup, step: Step, work: float) -> float:
+    """Estimate the time of a step of so many FLOPs on each device; only blocking collectives wait for computation."""
+    blocking = sum(each.seconds(device) for each in step.communication if each.blocking)
+    overlapped = sum(each.seconds(device) for each in step.communication if not each.blocking)
+    return max(work / (UTILIZATION * device[setup.precision]), overlapped) + blocking
 
 
-def batch(prediction: Prediction) -> str:
-    """Describe the batch of a device."""
-    count, unit = prediction.setup.batch, prediction.model.example.unit
-    return (
-        f"{count} x {sized(prediction.model.sizes)}" if unit == "token" else f"{count} {unit}{'s' if count > 1 else ''}"
-    )
+def count_rows(model: PlannedModel, counts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the rows of parameters and FLOPs."""
+    rows = {} if model.unit == "token" else {model.unit: sized(model.sizes)}
+    rows |= {f"parameters, {name}": f"{number:,}" for name, number in counts["parameters"].items()}
+    return rows | {f"FLOPs per {model.unit}, {name}": scaled(number, "") for name, number in counts["FLOPs"].items()}
 
 
-def rows(prediction: Prediction) -> dict[str, str]:
-    """Return all rows of one prediction."""
-    table = counts(prediction)
-    for name, step in (("memory", prediction.plain), ("memory with checkpointing", prediction.checkpointed)):
-        parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in sorted(step.memory.items()))
-        table[f"{name}, per device"] = f"{memory(prediction, step)} ({parts})"
-    for sent in prediction.plain.communication:
-        table[f"{sent.kind} over {sent.devices}, per step"] = (
-            f"{scaled(sent.bytes, 'B')} in {sent.calls} calls, of which each device sends {scaled(sent.sent, 'B')}"
-        )
-    estimate = prediction.estimate
-    if estimate is not None:
-        table["seconds per step, estimate"] = f"{estimate.step:.3g} ({assumption(prediction)})"
-        if estimate.hours is not None:
-            table[f"hours for {estimate.steps:,} steps, estimate"] = f"{estimate.hours:.3g}"
-    return table
+def step_rows(plan: Plan) -> dict[str, str]:
+    """Return the rows of a step: its memory by kind, and its collectives."""
+    rows = {}
+    for name, step in (("memory", plan.plain), ("memory with checkpointing", plan.checkpointed)):
+        rows[name] = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in sorted(step.memory.items()))
+    for each in plan.plain.communication:
+        sent = f"of which each device sends {scaled(each.sent, 'B')}"
+        rows[f"{each.kind} over {each.devices}"] = f"{scaled(each.bytes, 'B')} in {each.calls} calls, {sent}"
+    return rows
 
 
-def counts(prediction: Prediction) -> dict[str, str]:
-    """Return the rows that are the same for all setups."""
-    unit = prediction.model.example.unit
-    table = {} if unit == "token" else {unit: sized(prediction.model.sizes)}
-    table |= {f"parameters, {name}": f"{number:,}" for name, number in prediction.parameters.items()}
-    return table | {f"FLOPs per {unit}, {name}": scaled(number, "") for name, number in prediction.flops.items()}
-
-
-def memory(prediction: Prediction, step: Step) -> str:
-    """Return the memory of a step, with a star where that is more than the device has."""
-    size = sum(step.memory.values())
-    limit = DEVICES[prediction.device].memory if prediction.device in DEVICES else math.inf
-    return scaled(size, "B") + ("*" if size > limit else "")
-
-
-def assumption(prediction: Prediction) -> str:
-    """Return what an estimate assumes."""
-    estimate = prediction.estimate
-    return f"assuming {estimate.utilization:.0%} of the peak of {estimate.device}" if estimate else "no estimate"
-
-
-def columns(prediction: Prediction) -> dict[str, str]:
-    """Return one of several predictions as a line."""
-    setup, estimate = prediction.setup, prediction.estimate
-    table = {
+def columns(plan: Plan, model: PlannedModel, device: dict[str, Any] | None, steps: int | None) -> dict[str, str]:
+    """Return a plan as a line, with a star at more memory than the device has."""
+    setup = plan.setup
+    sizes = [sum(step.memory.values()) for step in (plan.plain, plan.checkpointed)]
+    limit = device["memory"] if device else math.inf
+    plain, checkpointed = (scaled(size, "B") + ("*" if size > limit else "") for size in sizes)
+    line = {
         "devices": str(setup.world_size),
         "strategy": f"tp {setup.split} x {setup.data_parallel}" if setup.strategy == "tp" else setup.strategy,
-        "memory": memory(prediction, prediction.plain),
-        "checkpd.": memory(prediction, prediction.checkpointed),
-        "sent": scaled(sum(sent.sent for sent in prediction.plain.communication), "B"),
+        "memory": plain,
+        "checkpd.": checkpointed,
+        "sent": scaled(sum(each.sent for each in plan.plain.communication), "B"),
     }
-    if estimate is None:
-        return table
-    unit, count = prediction.model.example.unit, setup.batch * setup.data_parallel * setup.accumulate
-    per_second = count * prediction.model.units / estimate.step
-    table |= {"s/step": f"{estimate.step:.3g}", f"{unit}s/s": scaled(per_second, "")}
-    return table if estimate.hours is None else table | {"hours": f"{estimate.hours:.3g}"}
+    if plan.seconds is None:
+        return line
+    units = setup.batch * setup.data_parallel * setup.accumulate * model.units
+    line |= {"s/step": f"{plan.seconds:.3g}", f"{model.unit}s/s": scaled(units / plan.seconds, "")}
+    return line if steps is None else line | {"hours": f"{plan.seconds * steps / 3600:.3g}"}

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import either
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import Table, read_input
 from qkv.scripts.prediction.outputs import check_out, show, write_table
 from qkv.scripts.prediction.predictor import choices, predictions, reader_of

@@ -36,8 +36,8 @@ EXAMPLES = list(blocks("python"))
 LINES = sorted({(page, line) for page, code in blocks("bash") for line in code.splitlines() if shlex.split(line, True)})
 
 
-def test_readme_has_an_example_for_each_promise():
-    assert len(EXAMPLES) == 5
+def test_the_first_code_of_the_readme_stands_on_its_first_screen():
+    assert README.splitlines().index("```python") < 24 and len(README.splitlines()) <= 120
 
 
 @pytest.mark.parametrize(("page", "code"), EXAMPLES, ids=range(len(EXAMPLES)))
@@ -95,10 +95,8 @@ def test_links_lead_somewhere(page):
     assert [name for name in targets if not name.startswith("http") and not (page.parent / name).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "scripts" / "recipes" / "README.md"], ids=["short", "long"]
-)
-def test_recipes_are_all_in_the_table(page):
+def test_recipes_are_all_in_the_table():
+    page = ROOT / "scripts" / "recipes" / "README.md"
     listed = {
         name for row in re.findall(r"^\| (.*?) \|", page.read_text(), re.M) for name in re.findall(r"`([\w-]+)`", row)
     }
@@ -122,7 +120,7 @@ def test_speed_is_that_of_the_record():
     ours, long = speed_of("speed"), speed_of("speed-long")
     trained = sorted(ours[name] for name in ours if name.startswith("mlm-train"))
     decoded = sorted(ours[name] for name in ours if name.startswith(("decode", "seq2seq-greedy", "seq2seq-beam")))
-    (sentence,) = re.findall(r"On two CPU cores.*?model_cards/speed-long", README, re.DOTALL)
+    (sentence,) = re.findall(r"Fast on a CPU.*?model_cards/speed-long", README, re.DOTALL)
     told = [trained[0], trained[-1], ours["seq2seq-train"], decoded[0], decoded[-1]]
     told += [long[f"{name}{step}-4096"] for step in ("", "-train") for name in ("window", "longformer", "big-bird")]
     assert re.findall(r"\d\.\d", sentence) == [f"{number:.1f}" for number in told]

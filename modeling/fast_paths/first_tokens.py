@@ -4,15 +4,15 @@ Shapes: B batch, T tokens, S keys, N real tokens of the batch.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..checks.inputs import can_read_values
 from ..context import LayerContext
-from ..execution import Plan, StackInputs, plan_of
-from ..position.hooks import Rotation
+from ..execution import Plan, StackInputs, StackParts, plan_of
+from ..position.hooks import Embedded, Rotation
 from .unpadding import DocumentMask, DocumentPlan, Documents
 from .windows import WindowMask
 
@@ -25,7 +25,7 @@ class FirstTokensPlan(Plan):
         self.stack, self.config, self.inputs, self.masks = plan.stack, plan.config, plan.inputs, plan.masks
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "Plan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":
         """Return the plan where a head reads a few first tokens, and nothing looks at others."""
         if inputs.read is None or not can_read_few(stack, inputs):
             return None
@@ -34,7 +34,7 @@ class FirstTokensPlan(Plan):
         return plan if index is None else cls(plan, index)
 
     @property
-    def embedded(self) -> Any:
+    def embedded(self) -> Embedded:
         return self.plan.embedded
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
@@ -45,16 +45,17 @@ class FirstTokensPlan(Plan):
         return hidden.view(len(self.inputs.embedded.hidden), -1, hidden.shape[-1])
 
 
-def can_read_few(stack: Any, inputs: StackInputs) -> bool:
+def can_read_few(stack: StackParts, inputs: StackInputs) -> bool:
     """Return True where no hook looks at other tokens, and no padding stands in front."""
     mask, wanted = inputs.embedded.padding_mask, inputs.read
-    plain = not (inputs.recorded or stack._forward_hooks or torch.compiler.is_compiling() or stack.config.causal)
+    plain = not (
+        inputs.recorded or cast(nn.Module, stack)._forward_hooks or torch.compiler.is_compiling() or stack.config.causal
+    )
     if not plain or inputs.backend not in ("sdpa", "eager"):
         return False
     if mask is None:
         return True
-    readable = isinstance(mask, Tensor) and mask.ndim == 2 and can_read_values(mask)
-    return readable and bool(mask[:, :wanted].all())
+    return isinstance(mask, Tensor) and mask.ndim == 2 and can_read_values(mask) and bool(mask[:, :wanted].all())
 
 
 def read_index(plan: Plan, tokens: int) -> Tensor | None:

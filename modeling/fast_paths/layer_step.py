@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
-from transformers.cache_utils import EncoderDecoderCache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention
@@ -27,7 +27,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class LayerStep:
-    """Do what a layer does, for one token of each row after others that are cached.
+    """Compute a layer for one token of each row after others that are cached.
 
     Maps that read the same input are computed as one, and hardly anything is called but functions: between two steps
     all weights go through the caches of the processor, so each operation and line has to be fetched again.
@@ -46,16 +46,19 @@ class LayerStep:
             self.middle = ResidualStep(config, layer.cross_attn_residual)
 
     def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
-        if not is_step(hidden, context):
-            return self.layer(hidden, context)
-        hidden, cache = hidden[:, 0], context.cache
-        branch = self.self_attention(self.first.norm(hidden), context.mask, context.position, cache)
+        return self.step(hidden[:, 0], context)[:, None] if is_step(hidden, context) else self.layer(hidden, context)
+
+    def step(self, hidden: Tensor, context: LayerContext) -> Tensor:
+        """Compute the layer where `is_step` holds, for some layer of the stack: (B, D) -> (B, D)."""
+        cache: Any = context.cache
+        mask: Any = context.mask
+        branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
         after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
-            memory = context.memory
+            memory: Any = context.memory
             branch = self.cross_attention(self.middle.norm(after), memory.hidden, memory.mask, cache)
             after = self.middle.add(after, branch)
-        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))[:, None]
+        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
 
 
 def is_step(hidden: Tensor, context: LayerContext) -> bool:
@@ -74,7 +77,7 @@ def is_step(hidden: Tensor, context: LayerContext) -> bool:
 
 
 class ResidualStep:
-    """Do what a residual connection does when nothing is dropped."""
+    """Compute a residual connection without dropout."""
 
     def __init__(self, config: StackConfig, residual: Residual) -> None:
         normed, self.scale = norm_step(config, residual.norm), residual.layer_scale
@@ -85,12 +88,12 @@ class ResidualStep:
             self.add = torch.add
 
     def add_and_norm(self, hidden: Tensor, branch: Tensor) -> Tensor:
-        """Add what a branch made of the input."""
+        """Add the output of a branch."""
         return self.norm_after(hidden + (branch if self.scale is None else branch * self.scale))
 
 
 class SelfAttentionStep:
-    """Do what self-attention does, for one token of each row after others that are cached."""
+    """Compute self-attention for one token of each row after others that are cached."""
 
     def __init__(self, config: StackConfig, attention: SelfAttention, wide: int) -> None:
         self.project = product_of(attention, (attention.q_proj, attention.k_proj, attention.v_proj), wide)
@@ -101,7 +104,7 @@ class SelfAttentionStep:
         norms = norm_step(config, attention.q_norm), norm_step(config, attention.k_norm)
         self.norms = norms if config.query_key_norm else None
 
-    def __call__(self, hidden: Tensor, mask: Any, state: PositionState, cache: Any) -> Tensor:
+    def __call__(self, hidden: Tensor, mask: Tensor | None, state: PositionState, cache: Cache) -> Tensor:
         heads = self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim)
         if self.norms is None and state.rotation is None:
             query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
@@ -129,7 +132,7 @@ class SelfAttentionStep:
 
 
 class CrossAttentionStep:
-    """Do what cross-attention does, for one token of each row."""
+    """Compute cross-attention for one token of each row."""
 
     def __init__(self, config: StackConfig, attention: CrossAttention, wide: int) -> None:
         self.attention, self.head_dim, self.scale = attention, attention.head_dim, attention.scaling
@@ -137,13 +140,13 @@ class CrossAttentionStep:
         self.project_out = product_of(attention.o_proj, (attention.o_proj,), wide)
         self.norm = norm_step(config, attention.q_norm)
 
-    def __call__(self, hidden: Tensor, memory: Tensor, mask: Any, cache: Any) -> Tensor:
+    def __call__(self, hidden: Tensor, memory: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         key, value = self.attention.cached_key_value(memory, None, cache)
         query = self.norm(self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim))
         return self.project_out(mix_heads(query, key, value, mask, self.scale))
 
 
-def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Any, scale: float) -> Tensor:
+def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Mix values by PyTorch's kernel: (B, H, 1, K), 2 x (B, G, S, K) -> (B, H * K).
 
     The queries that share a key stand where several tokens would: nothing is repeated for them.
@@ -157,14 +160,14 @@ def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Any, scale: float
 
 
 def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """Return what is added to scores, the least number where a mask is False: (B or 1, H, 1, S)."""
+    """Join a score bias and a mask, with the least number where the mask is False: (B or 1, H, 1, S)."""
     if mask is None:
         return bias
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
 
 
 def mlp_step(mlp: Any, wide: int) -> Function:
-    """Return what computes a feed-forward network.
+    """Return a function that computes a feed-forward network.
 
     Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
     Shapes: (B, D) -> (B, D)
@@ -175,7 +178,7 @@ def mlp_step(mlp: Any, wide: int) -> Function:
 
 
 def glu_step(glu: Any, wide: int) -> Function:
-    """Return what computes a gated feed-forward network.
+    """Return a function that computes a gated feed-forward network.
 
     Source: Shazeer 2020, GLU Variants Improve Transformer, eq. 6, https://arxiv.org/abs/2002.05202
     Shapes: (B, D) -> (B, D)
@@ -191,7 +194,7 @@ def glu_step(glu: Any, wide: int) -> Function:
 
 
 def layer_norm_step(norm: Any) -> Function:
-    """Return what computes a layer norm.
+    """Return a function that computes a layer norm.
 
     Source: Ba et al. 2016, Layer Normalization, §3, https://arxiv.org/abs/1607.06450
     Shapes: (B, D) -> (B, D)
@@ -201,7 +204,7 @@ def layer_norm_step(norm: Any) -> Function:
 
 
 def rms_norm_step(norm: Any) -> Function:
-    """Return what computes an RMS norm, of one row in two operations; PyTorch's own takes twelve.
+    """Return a function that computes an RMS norm, of one row in two operations instead of PyTorch's twelve.
 
     Source: Zhang & Sennrich 2019, eq. 4, https://arxiv.org/abs/1910.07467
     Shapes: (B, D) -> (B, D)
@@ -219,12 +222,12 @@ def rms_norm_step(norm: Any) -> Function:
 
 
 def unchanged(hidden: Tensor) -> Tensor:
-    """Return what is given."""
+    """Return the input."""
     return hidden
 
 
-# What modules of transformers compute.
-SHORT_ACTIVATIONS: dict[type, Any] = {
+# The functions behind modules of transformers.
+SHORT_ACTIVATIONS: dict[type, Function] = {
     GELUActivation: F.gelu,
     GELUTanh: partial(F.gelu, approximate="tanh"),
     SiLUActivation: F.silu,
@@ -236,7 +239,7 @@ NORM_STEPS: dict[str, Callable[[Any], Function]] = {"layer": layer_norm_step, "r
 
 
 def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
-    """Return what computes a norm, or nothing where there is none."""
+    """Return a function that computes a norm, the identity without one."""
     own = type(norm) is NORMS[config.norm]
     return NORM_STEPS[config.norm](norm) if own else unchanged if norm is None or type(norm) is nn.Identity else norm
 

@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, S keys.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -12,19 +10,19 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
 from ..context import Memory
-from ..execution import Plan, StackInputs
-from ..masking import AttentionMasks
-from ..position.token_layout import MaskSizes
+from ..execution import Plan, StackInputs, StackParts
+from ..masking import AttentionMasks, GivenMask
+from ..position.token_layout import NO_PACKING, MaskSizes, Packing
 
 
 class OneTokenPlan(Plan):
     """Read all that is cached with one token of each row, without a mask."""
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "OneTokenPlan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "OneTokenPlan | None":
         """Return the plan of a step of generation that reads every key."""
         hidden, mask, _ = inputs.embedded
-        masks = one_token_masks(stack.config, hidden, inputs.sizes, mask, inputs.position_ids, **inputs.options)
+        masks = one_token_masks(stack.config, hidden, inputs.sizes, mask, inputs.packing)
         return None if masks is None else cls(stack, inputs, masks)
 
     def memory(self) -> Memory:
@@ -44,20 +42,20 @@ MEMORY_MASKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def one_token_masks(
-    config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: Any, position_ids: Tensor | None, **kwargs: Any
+    config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: GivenMask, packing: Packing = NO_PACKING
 ) -> AttentionMasks | None:
     """Return the positions of one token for each row and of all it reads; None where a mask is needed."""
-    packed = kwargs.get("cache") is not None or kwargs.get("cu_seq_lens_q") is not None
-    if packed or not sees_every_key(config, hidden, sizes, mask):
+    position_ids = packing.position_ids
+    if packing.paged or packing.cu_seq_lens_q is not None or not sees_every_key(config, hidden, sizes, mask):
         return None
     check_position_ids(hidden, position_ids)
     index = sizes.index(hidden.device)[None]
-    positions = index if position_ids is None else position_ids.long()
+    positions = index if position_ids is None else position_ids
     keys = torch.arange(sizes.total, device=hidden.device) + (positions - index)
     return AttentionMasks(positions, keys, {"full": None})
 
 
-def sees_every_key(config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: Any) -> bool:
+def sees_every_key(config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: GivenMask) -> bool:
     """Return True where one token for each row reads all that is cached, of which nothing is padding."""
     # A static cache has room for more than is there, and counts in a tensor.
     if isinstance(sizes.past, Tensor) or sizes.total != sizes.past + 1 or config.pattern != "full":

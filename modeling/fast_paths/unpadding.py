@@ -1,13 +1,13 @@
 """Padding removal: all documents of a batch in one row without padding, and attention inside each document.
 
-Nothing is then computed for padding, and no score between documents. Every position encoding and pattern is what it is
-with padding: each acts on positions and places in the padded batch.
+Nothing is then computed for padding, and no score between documents. Position encodings and patterns act on positions
+and places in the padded batch, as with padding.
 
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,12 +16,13 @@ from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask
 from ..context import Memory
-from ..execution import Plan, StackInputs
+from ..execution import Plan, StackInputs, StackParts
 from ..kernel import AttentionFunction, by_mask
 from ..masking import AttentionMasks, Mask, SparseMask, mask_rule
 from ..position.hooks import Embedded
 from ..position.token_layout import TokenLayout, first_layers, lay_out, token_positions
-from .windows import TokenRange, WindowMask, is_sparse, window_mask
+from .window_attention import TokenRange
+from .windows import WindowMask, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -48,7 +49,7 @@ class Documents:
 
 @dataclass
 class DocumentMask(SparseMask):
-    """The mask of documents packed in one row, each of which attends to its own keys alone.
+    """The mask of documents packed in one row, each of which attends to itself.
 
     `masks` holds the mask inside each (1, 1, T, S), None where it sees all keys or, in causal attention, all before.
     """
@@ -85,24 +86,24 @@ def locate_documents(layout: TokenLayout, shape: tuple[int, int]) -> Documents:
     return Documents(index, lengths, shape)
 
 
-def can_remove(stack: Any, inputs: StackInputs) -> bool:
+def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
     """Return True where the layers can run on documents: on a CPU, without a cache, with nothing recorded of them.
 
     Packed, all rows of a batch are one, whose branches stochastic depth would drop together.
     """
-    config, (hidden, mask, grid), position_ids = stack.config, inputs.embedded, inputs.position_ids
+    config, (hidden, mask, grid), packing = stack.config, inputs.embedded, inputs.packing
     return (
         stack.remove_padding is not False
         and inputs.sizes.cache is None
         and grid is None
         and inputs.memory.position is None
         and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
-        and (mask is not None or position_ids is not None or inputs.options.get("cu_seq_lens_q") is not None)
+        and (mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None)
         and can_read_values(hidden)
         and inputs.backend == "sdpa"
         and config.kernel not in STATE_KERNELS
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
-        and not (config.position in BIAS_POSITIONS and position_ids is not None)
+        and not (config.position in BIAS_POSITIONS and packing.position_ids is not None)
         and not (stack.training and config.drop_path_rate)
     )
 
@@ -155,24 +156,29 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
     return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)
 
 
+class PackedBatch(NamedTuple):
+    """The documents of a batch, their masks, and the packed memory of cross-attention."""
+
+    documents: Documents
+    masks: AttentionMasks
+    memory: Memory
+
+
 class DocumentPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    def __init__(
-        self, stack: Any, inputs: StackInputs, masks: AttentionMasks, memory: Memory, documents: Documents
-    ) -> None:
-        super().__init__(stack, inputs, masks)
-        self.packed_memory, self.documents = memory, documents
-        self.packed = Embedded(documents.pack(inputs.embedded.hidden))
+    def __init__(self, stack: StackParts, inputs: StackInputs, batch: PackedBatch) -> None:
+        super().__init__(stack, inputs, batch.masks)
+        self.documents, self.packed_memory = batch.documents, batch.memory
+        self.packed = Embedded(batch.documents.pack(inputs.embedded.hidden))
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "DocumentPlan | None":
-        """Pack the real tokens of a batch, and of what cross-attention reads; return None where padding stays."""
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "DocumentPlan | None":
+        """Pack the real tokens of a batch and of its memory; return None where padding stays."""
         if not can_remove(stack, inputs):
             return None
         config, (hidden, padding_mask, _), sizes = stack.config, inputs.embedded, inputs.sizes
-        position_ids = None if inputs.position_ids is None else inputs.position_ids.long()
-        layout = lay_out(hidden, sizes, padding_mask, position_ids, **inputs.options)  # type: ignore[arg-type]
+        layout = lay_out(hidden, sizes, padding_mask, inputs.packing)
         documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
         if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
             return None
@@ -181,9 +187,9 @@ class DocumentPlan(Plan):
         packed = pack_memory(documents, *inputs.memory[:2])  # type: ignore[arg-type]
         if packed is None:
             return None
-        positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
+        positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, inputs.packing.position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-        return cls(stack, inputs, masks, Memory(*packed), documents)
+        return cls(stack, inputs, PackedBatch(documents, masks, Memory(*packed)))
 
     @property
     def embedded(self) -> Embedded:
@@ -204,7 +210,7 @@ class DocumentPlan(Plan):
 def pack_memory(
     documents: Documents, memory: Tensor | None, mask: Tensor | None
 ) -> tuple[Tensor | None, DocumentMask | None] | None:
-    """Pack what cross-attention reads; return None unless each row is one document with memory of its own."""
+    """Pack the memory of cross-attention; return None unless each row is one document with one memory."""
     if memory is None:
         return None, None
     if mask is not None and mask.ndim != 2:

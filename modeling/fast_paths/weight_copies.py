@@ -44,7 +44,7 @@ class WeightCopy:
         self.probe = torch.empty(0)
 
     def product(self, maps: Sequence[LinearMap], hidden: Tensor) -> Tensor:
-        """Compute what the maps do."""
+        """Compute the maps."""
         rows = hidden.shape[0]
         copied, copies = self.laid_out
         if rows != copied:
@@ -58,7 +58,7 @@ class WeightCopy:
         return side_by_side([torch.ops.mkl._mkl_linear(hidden, copy, *own, rows) for copy, own in packed])
 
     def make(self, maps: Sequence[LinearMap], rows: int) -> tuple[int, Sequence[Any]]:
-        """Copy the weights once enough calls in succession had as many rows; return what copies there are."""
+        """Copy the weights once enough calls in succession had as many rows; return the copies."""
         if rows > 1 and not (rows in PACKED_ROWS and hasattr(torch.ops.mkl, "_mkl_linear")):
             return self.laid_out
         self.calls = self.calls + 1 if rows == self.seen else 1
@@ -116,12 +116,12 @@ def can_copy(linear: nn.Module) -> bool:
     return type(weight) is nn.Parameter and weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
-# The copies by the module that has the maps, as long as it lives; no part of a model, so nobody saves or moves them.
+# Copies by the module that has the maps, outside the model, so that they are neither saved nor moved.
 COPIES: WeakKeyDictionary[nn.Module, WeightCopy] = WeakKeyDictionary()
 
 
 def product_of(module: nn.Module, linears: Sequence[nn.Linear], wide: int) -> Callable[[Tensor], Tensor]:
-    """Return what computes maps of a module, from copies of their weights where that is possible: (R, M) -> (R, N)."""
+    """Return a function that computes maps of a module, from copies of their weights if possible: (R, M) -> (R, N)."""
     maps = tuple((each.weight, each.bias) for each in linears)
     if not all(map(can_copy, linears)):
         return partial(plain_product, maps)
@@ -144,7 +144,7 @@ class LinearStep:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Return True where nothing is around a module: no hook and no forward of its own."""
+    """Return True for a module without hooks, whose forward is not replaced."""
     return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 

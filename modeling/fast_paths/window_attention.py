@@ -1,58 +1,107 @@
-"""Attention in chunks of queries: the numbers of the dense mask, without what it would hide.
+"""Attention in chunks of queries: the numbers of the dense mask, without the pairs that it hides.
 
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; N chunks, C queries in a chunk, W keys of a
 chunk, E those of them that lie apart.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..position.token_layout import MaskSizes
+
 # Numbers of keys that are copied at a time: they stay in a cache, and new ones take their place in memory.
 COPIED = 2**20
 
 
-def attend_in_windows(*heads: Tensor, mask: Any, **kwargs: Any) -> Tensor:
+class TokenRange(NamedTuple):
+    """Places in a row: `queries` of them from `query` on, which attend to `keys` from `key` on."""
+
+    query: int
+    queries: int
+    key: int
+    keys: int
+
+    @classmethod
+    def of(cls, sizes: MaskSizes, layer: int) -> "TokenRange":
+        """Return the queries of a forward and the keys that a layer holds."""
+        keys, first = sizes.keys(layer)
+        return cls(int(sizes.past), sizes.length, first, keys)
+
+
+@dataclass
+class Windows:
+    """The masks added to the scores of chunks (R, N, C, W): minus infinity where a query does not see a key, else 0.
+
+    A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
+    are those `apart` (R, 1 or N, E), counted among all keys, and then all of its class from `left` before its
+    first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), which `rows_of`
+    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`.
+    """
+
+    chunks: Tensor
+    span: TokenRange
+    step: int
+    left: int
+    apart: Tensor
+    rows: Tensor
+    row_masks: Tensor
+    rows_of: Callable[[Tensor], Tensor]
+    queries: Tensor
+    keys: Tensor
+    rows_bias: Tensor | None = None
+
+
+class Scores(NamedTuple):
+    """The scale, dropout and bias of attention scores."""
+
+    scaling: float
+    dropout: float
+    bias: Tensor | None
+
+
+def attend_in_windows(heads: tuple[Tensor, ...], mask: Windows, scores: Scores) -> Tensor:
     """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
     count = heads[0].shape[1]
     heads = tuple(repeat_heads(each, count // each.shape[1]).transpose(1, 2) for each in heads)
     if torch.compiler.is_compiling():
-        return attend_together(heads, mask, kwargs)
+        return attend_together(heads, mask, scores)
     # In memory tokens come before heads, and chunks of them are views.
     rows = [each.unbind() for each in heads]
-    mixed = [attend_in_row(row, mask, index, kwargs) for index, row in enumerate(zip(*rows, strict=True))]
+    mixed = [attend_in_row(row, mask, index, scores) for index, row in enumerate(zip(*rows, strict=True))]
     return torch.stack(mixed) if len(mixed) > 1 else mixed[0][None]
 
 
-def attend_together(heads: tuple[Tensor, ...], mask: Any, kwargs: dict[str, Any]) -> Tensor:
+def attend_together(heads: tuple[Tensor, ...], mask: Windows, scores: Scores) -> Tensor:
     """Attend in all rows at once, by a graph of any batch: their mask is one, and no query sees all keys.
 
     Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)
     """
-    (batch, _, count, _), bias = heads[0].shape, kwargs.get("position_bias")
+    (batch, _, count, _), bias = heads[0].shape, scores.bias
     if bias is not None:
         rows = bias[None] if len(bias) == 1 else bias.unflatten(0, (-1, mask.chunks.shape[1]))
-        kwargs = {**kwargs, "position_bias": rows.expand(batch, -1, -1, -1, -1).transpose(0, 1).flatten(1, 2)}
+        scores = scores._replace(bias=rows.expand(batch, -1, -1, -1, -1).transpose(0, 1).flatten(1, 2))
     together = tuple(each.transpose(0, 1).flatten(1, 2) for each in heads)
-    return attend_in_chunks(together, mask, 0, kwargs).unflatten(1, (batch, count)).transpose(0, 1)
+    return attend_in_chunks(together, mask, 0, scores).unflatten(1, (batch, count)).transpose(0, 1)
 
 
 def repeat_heads(heads: Tensor, groups: int) -> Tensor:
-    """Give each query head its own key-value head: (B, G, S, K) -> (B, H, S, K)."""
+    """Give each query head a key-value head: (B, G, S, K) -> (B, H, S, K)."""
     return heads if groups == 1 else heads.repeat_interleave(groups, dim=1)
 
 
 def of_row(values: Tensor, row: int) -> Tensor:
-    """Return what belongs to a row, or to all of them."""
+    """Return the part of a row, or the one of all rows."""
     return values[row if len(values) > 1 else 0]
 
 
-def attend_in_row(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dict[str, Any]) -> Tensor:
+def attend_in_row(heads: tuple[Tensor, ...], mask: Windows, row: int, scores: Scores) -> Tensor:
     """Attend in the chunks of one row, and in whole for the queries that see all: (T, H, K), 2 x (S, H, K) -> same."""
-    mixed = attend_in_chunks(heads, mask, row, kwargs)
+    mixed = attend_in_chunks(heads, mask, row, scores)
     rows = of_row(mask.rows, row)
     rows = rows[rows >= 0]
     if not len(rows):
@@ -62,14 +111,14 @@ def attend_in_row(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dict[s
     if bias is not None:
         seen = torch.where(seen, of_row(bias, row)[:, : len(rows)], -torch.inf)
     whole = [each.transpose(0, 1)[None] for each in (query[index], key, value)]
-    dense = attend_plainly(whole[0], whole[1], whole[2], seen[None], kwargs)
+    dense = attend_plainly(whole[0], whole[1], whole[2], seen[None], scores)
     return mixed.index_copy(0, index, dense[0].transpose(0, 1))
 
 
-def attend_in_chunks(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dict[str, Any]) -> Tensor:
+def attend_in_chunks(heads: tuple[Tensor, ...], mask: Windows, row: int, scores: Scores) -> Tensor:
     """Attend in the chunks of one row, one class of tokens after the other: (T, H, K), 2 x (S, H, K) -> (T, H, K)."""
     query, step = heads[0], mask.step
-    added, bias = of_row(mask.chunks, row)[:, None], kwargs.get("position_bias")
+    added, bias = of_row(mask.chunks, row)[:, None], scores.bias
     chunks, _, size, _ = added.shape
     if bias is not None:
         added = added + (bias if len(bias) == 1 else of_row(bias.unflatten(0, (-1, chunks)), row))
@@ -82,26 +131,25 @@ def attend_in_chunks(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dic
         chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)
         keys, values = (windows_of(each, mask, row, start, some) for each in heads[1:])
         parts = zip(chosen.split(some), keys, values, own.split(some), strict=True)
-        together = torch.cat([attend_plainly(*part, kwargs) for part in parts])
+        together = torch.cat([attend_plainly(*part, scores) for part in parts])
         mixed.append(together.transpose(1, 2).flatten(0, 1))
     together = mixed[0] if step == 1 else torch.stack(mixed, dim=1).flatten(0, 1)
     return together[: len(query)]
 
 
-def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kwargs: dict[str, Any]) -> Tensor:
+def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scores: Scores) -> Tensor:
     """Call torch's attention, to which keys may be views that share memory."""
     mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
-    dropout = kwargs.get("dropout", 0.0)
-    return F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=kwargs["scaling"])
+    return F.scaled_dot_product_attention(query, key, value, mask, scores.dropout, scale=scores.scaling)
 
 
-def chunks_at_once(key: Tensor, mask: Any) -> int:
+def chunks_at_once(key: Tensor, mask: Windows) -> int:
     """Return the number of chunks whose keys (S, H, K) are copied at a time: all of them where views do."""
     _, chunks, _, width = mask.chunks.shape
     return max(COPIED // (width * key[0].numel()), 1) if mask.apart.numel() else chunks
 
 
-def windows_of(heads: Tensor, mask: Any, row: int, start: int, some: int) -> Iterator[Tensor]:
+def windows_of(heads: Tensor, mask: Windows, row: int, start: int, some: int) -> Iterator[Tensor]:
     """Yield the keys or values of `some` chunks of a class, views where none lie apart: (S, H, K) -> (n, H, W, K).
 
     The class is that of the `start`-th query.

@@ -1,15 +1,14 @@
 """Masks of patterns that see few keys: chunks of queries, each with the keys that any of it may see.
 
-Time and memory grow with the length and not with its square. A mask is still a mask: what a chunk does not see is not
-computed, and in what it does see the pattern decides, so that the numbers are those of the dense mask.
+Time and memory grow with the length and not with its square. Pairs outside a chunk's keys are not computed, and inside
+the pattern decides, so that the numbers are those of the dense mask.
 
 Shapes: B batch, T queries, S keys; R rows of masks, 1 where all of a batch are alike, N chunks, C queries in a chunk,
 W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +17,12 @@ from torch.nn import functional as F
 from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
-from ..execution import Plan, StackInputs
-from ..masking import AttentionMasks, Mask, MaskBuilder, SparseMask, build_mask
+from ..execution import Plan, StackInputs, StackParts
+from ..masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
+from ..pattern import Predicate
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers
 from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
-from .window_attention import attend_in_windows
+from .window_attention import Scores, TokenRange, Windows, attend_in_windows
 
 # Queries in a chunk, and the share of all pairs from which on dense attention is as fast.
 QUERIES, SHARE = 64, 0.5
@@ -32,46 +32,14 @@ COPYING = 1.25
 PAIRS = 2**17
 
 
-class TokenRange(NamedTuple):
-    """Places in a row: `queries` of them from `query` on, which attend to `keys` from `key` on."""
-
-    query: int
-    queries: int
-    key: int
-    keys: int
-
-    @classmethod
-    def of(cls, sizes: MaskSizes, layer: int) -> "TokenRange":
-        """Return the queries of a forward and the keys that a layer holds."""
-        keys, first = sizes.keys(layer)
-        return cls(int(sizes.past), sizes.length, first, keys)
-
-
 @dataclass
-class WindowMask(SparseMask):
-    """The masks added to the scores of chunks (R, N, C, W): minus infinity where a query does not see a key, else 0.
-
-    A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
-    are those `apart` (R, 1 or N, E), counted among all keys, and then all of its class from `left` before its
-    first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), which `rows_of`
-    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`.
-    """
-
-    chunks: Tensor
-    span: TokenRange
-    step: int
-    left: int
-    apart: Tensor
-    rows: Tensor
-    row_masks: Tensor
-    rows_of: Callable[[Tensor], Tensor]
-    queries: Tensor
-    keys: Tensor
-    rows_bias: Tensor | None = None
+class WindowMask(Windows, SparseMask):
+    """Windows as the mask of a layer."""
 
     def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
         """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
-        return attend_in_windows(*heads[:3], mask=self, **options), None
+        scores = Scores(options["scaling"], options.get("dropout", 0.0), options.get("position_bias"))
+        return attend_in_windows(heads[:3], self, scores), None
 
     def compared(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the positions (B or R or 1) * (N or 1) of the queries (C) and keys (W) of chunks.
@@ -100,7 +68,7 @@ class WindowPlan(Plan):
     """Compute patterns that see few keys in chunks of queries, each with the keys that any of it may see."""
 
     @classmethod
-    def of(cls, stack: Any, inputs: StackInputs) -> "WindowPlan | None":
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "WindowPlan | None":
         """Return the plan where a pattern has windows and there are several tokens."""
         windows = any(reach_of(stack.config, pattern) for pattern in first_layers(stack.config))
         usable = inputs.backend == "sdpa" and stack.config.kernel not in STATE_KERNELS and inputs.sizes.length > 1
@@ -108,7 +76,7 @@ class WindowPlan(Plan):
 
     def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
         def near_or_dense(
-            backend: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Any, **how: Any
+            backend: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Rule, **how: Any
         ) -> Mask:
             near, layout, pattern = None, how["layout"], how["pattern"]
             if can_use_windows(self.config, hidden, sizes, layout):
@@ -176,7 +144,7 @@ def is_sparse(config: StackConfig, pattern: str, span: TokenRange, apart: int = 
 
 
 def window_mask(
-    config: StackConfig, pattern: str, predicate: Callable[..., Any], layout: TokenLayout, span: TokenRange
+    config: StackConfig, pattern: str, predicate: Predicate, layout: TokenLayout, span: TokenRange
 ) -> WindowMask | None:
     """Build the masks of chunks; None where dense attention is as fast.
 
@@ -185,7 +153,7 @@ def window_mask(
     reach = reach_of(config, pattern)
     if reach is None or (reach.drawn and layout.documents is not None):
         return None
-    # In a causal stack the tokens that all see see nothing but what is before them.
+    # In a causal stack tokens that are seen by all see only earlier tokens.
     see_all, seen_by_all = None if config.causal else layout.first(reach.first), tokens_for_all(config, reach, layout)
     if torch.compiler.is_compiling() and (see_all is not None or seen_by_all is not None or reach.drawn):
         return None
@@ -243,10 +211,8 @@ def chunk_keys(starts: Tensor, width: int, step: int, apart: Tensor, span: Token
     return keys, torch.cat((alone, inside), dim=-1)
 
 
-def added_masks(
-    predicate: Callable[..., Any], layout: TokenLayout, queries: Tensor, keys: Tensor, once: Tensor
-) -> Tensor:
-    """Return what is added to the scores of chunks (R, N, C, W), made of some at a time, which stay in a cache.
+def added_masks(predicate: Predicate, layout: TokenLayout, queries: Tensor, keys: Tensor, once: Tensor) -> Tensor:
+    """Return the masks added to the scores of chunks (R, N, C, W), some chunks at a time, which stay in a cache.
 
     Shapes: queries (1, N, C), keys (R, N, W), once (R, N, W), where a key is one that a chunk does not have yet
     """
@@ -255,16 +221,16 @@ def added_masks(
     parts = (each.split(some, dim=1) for each in (added, queries, keys, once))
     for part, own_queries, own_keys, own_once in zip(*parts, strict=True):
         seen = visible(predicate, layout, own_queries, own_keys) & own_once[:, :, None]
-        # Padding sees all, for nobody reads it and softmax needs something.
+        # Padding sees all: its outputs are not read, and softmax needs a key.
         seen |= ~seen.any(-1, keepdim=True)
         part.masked_fill_(seen.logical_not_(), -torch.inf)
     return added
 
 
-def visible(predicate: Callable[..., Any], layout: TokenLayout, queries: Tensor, keys: Tensor) -> Tensor:
+def visible(predicate: Predicate, layout: TokenLayout, queries: Tensor, keys: Tensor) -> Tensor:
     """Return which keys are seen: places (R or 1, N, C) and (R or 1, N, W) -> (R, N, C, W)."""
     row = torch.arange(len(layout.tokens)).view(-1, 1, 1, 1)
-    seen: Tensor = predicate(row, row, queries[..., None], keys[:, :, None])
+    seen: Any = predicate(row, row, queries[..., None], keys[:, :, None])
     if layout.padding is not None:
         real = layout.padding.gather(1, keys.long().flatten(1).expand(len(row), -1))
         seen = seen & real.view(len(row), *keys.shape[1:])[:, :, None]

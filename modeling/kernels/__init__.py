@@ -1,4 +1,4 @@
-"""Attention kernels: what `config.kernel` can say, each as self-attention and as cross-attention."""
+"""Attention kernels: the words of `config.kernel`, each as self-attention and as cross-attention."""
 
 from ..attention import CrossAttention, SelfAttention
 from .gated_delta import GatedDeltaAttention

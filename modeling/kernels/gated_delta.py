@@ -1,9 +1,9 @@
-"""The gated delta rule: a state that forgets, and that replaces what it held under a key.
+"""The gated delta rule: a state that decays, and that replaces the value stored under a key.
 
 Shapes: B batch, T tokens, N chunks, C tokens of a chunk, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -119,7 +119,7 @@ def delta_state_after(state: State | None, read: State) -> State:
 
 
 class GatedDeltaAttention(SelfAttention):
-    """Read a state in which each token first replaces what stood under its key; what is old fades.
+    """Read a state in which each token replaces the value under its key; old values decay.
 
     Each token says which share of the state of a key-value head is kept and replaced. Queries and keys have length 1,
     and what is read is normalised in each head; the paper's short convolutions are left out, and its output gate is
@@ -145,12 +145,8 @@ class GatedDeltaAttention(SelfAttention):
         init.copy_(self.decay_log, (1 + 15 * share).log())
         init.copy_(self.decay_bias, torch.expm1(0.001 * 100**share).log())  # softplus of it is 0.001 to 0.1
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext = NO_CONTEXT,
-    ) -> tuple[Tensor, Tensor | None]:
-        mask, position, cache = context.mask, context.position, context.cache
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
+        mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         if context.weights:
             raise ValueError("kernel='gated_delta' has no attention weights; set output_attentions=False")
         placed = add_position(hidden, position.query_key)

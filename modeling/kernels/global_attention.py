@@ -1,4 +1,4 @@
-"""Self-attention in which global tokens have projections of their own.
+"""Self-attention in which global tokens have separate projections.
 
 Shapes: B batch, T tokens, M global tokens of a row, D hidden_size, H heads, K head_dim.
 """
@@ -15,7 +15,7 @@ from ..attention import Attention, SelfAttention
 from ..context import NO_CONTEXT, LayerContext
 from ..kernel import eager_attention
 from ..position.hooks import Embedded, Rotation, apply_rotation
-from ..position.token_layout import MaskSizes, lay_out
+from ..position.token_layout import MaskSizes, Packing, lay_out
 
 
 class GlobalRows(NamedTuple):
@@ -36,7 +36,7 @@ class GlobalRows(NamedTuple):
         return torch.take_along_dim(hidden, self.inputs[..., None], dim=1)
 
     def write(self, values: Tensor, own: Tensor) -> Tensor:
-        """Put what global tokens have into what all tokens have: (B, T, ...), (B, M, ...) -> (B, T, ...)."""
+        """Write the rows of global tokens into those of all tokens: (B, T, ...), (B, M, ...) -> (B, T, ...)."""
         rest = (1,) * (own.ndim - 2)
         places = self.outputs.unflatten(1, (-1, *rest)).expand_as(own)
         chosen = self.chosen.unflatten(1, (-1, *rest))
@@ -61,12 +61,11 @@ class GlobalTokens(NamedTuple):
 
     @classmethod
     def of(
-        cls, config: StackConfig, embedded: Embedded, position_ids: Tensor | None, past: Cache | None, **kwargs: Any
+        cls, config: StackConfig, embedded: Embedded, position_ids: Tensor | None, past: Cache | None, **kwargs: object
     ) -> "GlobalTokens | None":
         """Find the first tokens of documents and those that `global_attention_mask` marks; None where none are."""
         hidden, mask = embedded.hidden, real_tokens(embedded.padding_mask, past)
-        position_ids = None if position_ids is None else position_ids.long()
-        layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), mask, position_ids, **kwargs)
+        layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), mask, Packing.of(position_ids, kwargs))
         chosen = layout.first(config.num_global_tokens)
         if chosen is None:
             return None
@@ -123,7 +122,7 @@ def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None
 
 
 class GlobalSelfAttention(SelfAttention):
-    """Attend as all tokens do; a global token's row is made anew by queries, keys and values of projections of its own.
+    """Attend as all tokens do; the rows of global tokens are replaced, by separate queries, keys and values.
 
     Its output is the same linear map, and other tokens read it by its ordinary key and value.
 

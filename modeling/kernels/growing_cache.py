@@ -1,11 +1,11 @@
-"""Caches of `generate` with room for more tokens, where a step writes its own keys and values and copies nothing.
+"""Caches of `generate` with room for more tokens: a step writes its keys and values and copies nothing.
 
 Shapes: B batch, T tokens, G key-value heads, K head_dim.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,13 +13,18 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 
 class GrowingLayer(DynamicLayer):
-    """Hold keys and values in memory with room for more, where a step writes its own and copies nothing.
+    """Hold keys and values in memory with room for more: a step writes into it and copies nothing.
 
     Shapes: keys and values (B, G, T, K)
     """
 
     room: tuple[Tensor, Tensor] | None = None
-    written: tuple[Any, Any] = (None, None)
+    written: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
+
+    @property
+    def cached(self) -> tuple[Tensor, Tensor]:
+        """Keys and values, once there are some."""
+        return cast(Tensor, self.keys), cast(Tensor, self.values)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -31,31 +36,30 @@ class GrowingLayer(DynamicLayer):
         if not self.is_room_for(end):
             if not self.is_initialized:
                 self.lazy_initialization(key_states, value_states)
-            cached: Any = (self.keys, self.values)
-            self.room = grown(cached[0], key_states, end), grown(cached[1], value_states, end)
-        memory: Any = self.room
-        memory[0].narrow(2, start, end - start).copy_(key_states)
-        memory[1].narrow(2, start, end - start).copy_(value_states)
-        self.written = self.keys, self.values = memory[0].narrow(2, 0, end), memory[1].narrow(2, 0, end)
+            self.room = grown(self.cached[0], key_states, end), grown(self.cached[1], value_states, end)
+        assert self.room is not None
+        keys, values = self.room
+        keys.narrow(2, start, end - start).copy_(key_states)
+        values.narrow(2, start, end - start).copy_(value_states)
+        self.written = self.keys, self.values = keys.narrow(2, 0, end), values.narrow(2, 0, end)
         return self.written
 
     def is_room_for(self, end: int) -> bool:
-        """Return True where what is cached lies at the beginning of memory for `end` tokens."""
+        """Return True where the cached tensors are the beginning of memory for `end` tokens."""
         if self.room is None or end > self.room[0].shape[2]:
             return False
-        cached: Any = (self.keys, self.values)
-        # Rows that were left out have put other tensors in their place, those that were cropped a beginning.
-        return cached[0] is self.written[0] and cached[1] is self.written[1] or all(map(begins, cached, self.room))
+        # Selecting rows replaces the tensors, `crop` leaves a view of the prefix.
+        is_written = self.keys is self.written[0] and self.values is self.written[1]
+        return is_written or all(map(begins, self.cached, self.room))
 
-    def reorder_cache(self, beam_idx: Any) -> None:
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""
-        cached: Any = (self.keys, self.values)
         in_place = self.room is not None and not torch.is_grad_enabled() and beam_idx.device.type == "cpu"
-        if not in_place or len(beam_idx) != len(cached[0]):
+        if not in_place or len(beam_idx) != len(self.cached[0]):
             super().reorder_cache(beam_idx)
             return
         moved = (beam_idx != torch.arange(len(beam_idx))).nonzero()[:, 0]
-        for memory in cached:
+        for memory in self.cached:
             memory.index_copy_(0, moved, memory.index_select(0, beam_idx[moved]))
 
 
@@ -66,7 +70,7 @@ class SourceLayer(DynamicLayer):
         super().__init__()
         self.beams = beams
 
-    def reorder_cache(self, beam_idx: Any) -> None:
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Leave all in place while beams stay with their source."""
         rows, cached = torch.arange(len(beam_idx), device=beam_idx.device), self.keys
         if cached is None or len(cached) != len(rows) or not torch.equal(beam_idx // self.beams, rows // self.beams):
@@ -79,7 +83,7 @@ def begins(part: Tensor, room: Tensor) -> bool:
 
 
 def grown(cached: Tensor, new: Tensor, end: int) -> Tensor:
-    """Return memory for `end` tokens and more, which begins with those that are cached."""
+    """Return memory for `end` tokens and more, with the cached ones at its beginning."""
     room = new.new_empty((*new.shape[:2], end + max(end // 4, 256), new.shape[3]))
     if cached.numel():
         room[:, :, : cached.shape[2]] = cached
@@ -95,6 +99,6 @@ def make_room(cache: Cache, beams: int) -> None:
 
 
 def exchange_layers(cache: Cache, layer_class: Callable[[], DynamicLayer]) -> None:
-    """Exchange the layers of a cache that nothing else is known of; windows and other kinds stay."""
+    """Exchange the plain dynamic layers of a cache; windows and other kinds stay."""
     if not cache.offloading:
         cache.layers = [layer_class() if type(layer) is DynamicLayer else layer for layer in cache.layers]

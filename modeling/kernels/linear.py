@@ -4,7 +4,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from .state_cache import State, StateLayer, state_layer
 class Features(NamedTuple):
     """Features of queries and keys, and values, in single precision at least; groups of queries share keys and values.
 
-    Rotated ones are for the sums of values alone: what normalises them has to stay positive.
+    Rotated ones are for the sums of values alone: the normaliser has to stay positive.
 
     Shapes: query and rotated_query (B, G, H / G, T, K), key, rotated_key and value (B, G, 1, S, K)
     """
@@ -39,7 +39,7 @@ class Features(NamedTuple):
         return [Features(*each) for each in zip(*self.change(lambda each: each.split(tokens, dim=-2)), strict=True)]
 
     def change(self, change: Callable[[Tensor], Any]) -> "Features":
-        """Apply the same change to all; what is not rotated stays one."""
+        """Apply the same change to all; unrotated features stay one tensor."""
         plain = rotated = (change(self.query), change(self.key))
         if self.rotated_query is not self.query:
             rotated = (change(self.rotated_query), change(self.rotated_key))
@@ -68,7 +68,7 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": elu_features, "rel
 
 
 def map_features(config: StackConfig, heads: Tensor, mask: TokenMask | None = None) -> Tensor:
-    """Map queries or keys to features; those of padding are zero, so that nobody reads it: (B, H, T, K) -> same."""
+    """Map queries or keys to features; zero at padding: (B, H, T, K) -> same."""
     features = FEATURE_MAPS[config.feature_map](heads.to(torch.promote_types(heads.dtype, torch.float32)))
     padding = None if mask is None else mask.padding
     return features if padding is None else features * padding[:, None, :, None]
@@ -133,7 +133,7 @@ def causal_segment(features: Features, documents: Tensor | None, state: State | 
 def sum_features(
     features: Features, documents: Tensor | None, sums: Tensor | None = None, keys: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum values and what normalises them up to each query, after a state; return both, and the state at the end."""
+    """Sum values and normalisers up to each query, after a state; return both, and the state at the end."""
     query, key, rotated_query, rotated_key, value = features
     chunks = rotated = Chunks.of(query, key, documents)
     scores = rotated_scores = chunks.scores()
@@ -183,19 +183,15 @@ def linear_weights(features: Features, mask: TokenMask | None, *, causal: bool =
 class LinearSelfAttention(SelfAttention):
     """Read from the same sequence by features of queries and keys; a cache holds one state for all earlier tokens.
 
-    A rotation turns the features in the sums of values and not in what normalises them, which stays positive.
+    A rotation turns the features in the sums of values and not in the normaliser, which stays positive.
 
     Source: Katharopoulos et al. 2020, Transformers are RNNs, §3.2 and §3.4, https://arxiv.org/abs/2006.16236; rotated:
         Su et al. 2021, RoFormer, §3.3, eq. 19, https://arxiv.org/abs/2104.09864
     Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext = NO_CONTEXT,
-    ) -> tuple[Tensor, Tensor | None]:
-        mask, position, cache = context.mask, context.position, context.cache
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
+        mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
         placed = add_position(hidden, position.query_key)
         query, key = self.query(context.select(placed)), self.key(placed)
         value = self.value(hidden)
@@ -236,13 +232,9 @@ class LinearCrossAttention(CrossAttention):
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
-    def forward(
-        self,
-        hidden: Tensor,
-        context: LayerContext,
-    ) -> tuple[Tensor, Tensor | None]:
-        memory, mask, position, cache = context.memory.hidden, context.memory.mask, context.position, context.cache
-        wanted = context.weights
+    def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
+        position, cache, wanted = context.position, context.cache, context.weights
+        memory, mask = cast(Tensor, context.memory.hidden), cast("TokenMask | None", context.memory.mask)
         query = self.query(add_position(hidden, position.query_key))
         key_value = self.key_value(memory, position.memory_key, cache, wanted=wanted)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -260,7 +252,7 @@ class LinearCrossAttention(CrossAttention):
     def key_value(
         self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, *, wanted: bool
     ) -> tuple[Tensor, Tensor] | None:
-        """Project keys and values of memory; return None where the cache has their sums, and nobody wants weights."""
+        """Project keys and values of memory; return None where the cache has their sums and no weights are wanted."""
         layer = memory_layer(past_key_values, self.layer_idx)
         if layer is not None and layer.state is not None and not wanted:
             return None

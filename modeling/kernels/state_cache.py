@@ -13,13 +13,13 @@ from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 
-# The tensors of a state, batch first; and of what leads to the next, their tokens in the third dimension.
+# The tensors of a state, batch first; and the inputs of the next, tokens in the third dimension.
 State = tuple[Tensor, ...]
 Advance = Callable[[State, State], State]
 
 
 class FixedSizeLayer(CacheLayerMixin):
-    """Base of cache layers that keep what tokens led to, and not the tokens: their number, and rows that move."""
+    """Base of cache layers that keep a state and not the tokens: counting tokens and moving rows."""
 
     is_croppable = True
     supports_early_init = False
@@ -29,7 +29,7 @@ class FixedSizeLayer(CacheLayerMixin):
         self.record_past, self.length = False, 0
 
     def activate_past_recording(self) -> None:
-        """Keep what takes tokens back from now on."""
+        """Keep the inputs from now on, so that `crop` can remove tokens."""
         self.record_past = True
 
     def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -37,7 +37,7 @@ class FixedSizeLayer(CacheLayerMixin):
         self.keys, self.values = (None if kept is None else change(kept) for kept in (self.keys, self.values))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Replace row i by what row `beam_idx[i]` was."""
+        """Replace row i by row `beam_idx[i]`."""
         self.change_rows(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
 
     def batch_select_indices(self, indices: Tensor) -> None:
@@ -68,11 +68,10 @@ class FixedSizeLayer(CacheLayerMixin):
 class StateLayer(FixedSizeLayer):
     """One layer's state after the last token, and how many tokens led there.
 
-    While it records, it keeps what was read since, from which the state at any earlier token is computed again: that
-    takes less than a state for each token. transformers' own layer for linear attention counts no tokens and takes none
-    back.
+    While it records, it keeps the inputs since then, from which the state at any earlier token is computed again: that
+    takes less than a state for each token. transformers' layer for linear attention neither counts nor removes tokens.
 
-    Shapes: keys (B, G, K, V), the sum that values are read from; values whatever else the kernel carries on, or None
+    Shapes: keys (B, G, K, V), the sum that queries read; values the rest of the kernel's state, or None
     """
 
     def __init__(self) -> None:
@@ -100,7 +99,7 @@ class StateLayer(FixedSizeLayer):
         raise ValueError("a cache of states was given keys and values; give each model its own cache")
 
     def store(self, state: State, read: State, advance: Advance) -> None:
-        """Store the state after new tokens; `advance` leads there from that before, by what was `read` of them."""
+        """Store the state after new tokens; `advance` computes it from the last state and the inputs `read`."""
         if self.record_past:
             self.start = self.start or self.state or tuple(map(torch.zeros_like, state))
             earlier = zip(self.read, read, strict=True) if self.read else ()
@@ -139,7 +138,7 @@ class StateLayer(FixedSizeLayer):
         self.start = self.read = None
 
 
-def hold_states(config: StackConfig, cache: Any) -> None:
+def hold_states(config: StackConfig, cache: object) -> None:
     """Let an empty cache of any kind hold states where the kernel keeps one; a cache of keys and values is refused.
 
     transformers makes caches from the config before a model sees them. Layers for linear attention, which it could make

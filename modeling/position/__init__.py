@@ -1,4 +1,4 @@
-"""Position encodings: what `config.position` can say, each acting in one of the four places of `hooks.py`."""
+"""Position encodings: the words of `config.position`, each acting in one of the four hooks of `hooks.py`."""
 
 from .absolute import ABSOLUTE_POSITIONS
 from .detection import DETECTION_POSITIONS

@@ -44,9 +44,9 @@ class LearnedPosition(Position):
 
 
 class GridPosition(Position):
-    """Add a trained vector for each position of a text, and for what follows one for its row and one for its column.
+    """Add a trained vector for each position of a text, and for each row and each column of the image after it.
 
-    Tokens of an image that stand in one column share what is learned of it, and so do those of a row.
+    All tokens of a column share one vector, and so do those of a row.
 
     Acts at: `embed`.
     Source: Ramesh et al. 2021, Zero-Shot Text-to-Image Generation, appendix B.1, figure 10,

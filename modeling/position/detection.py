@@ -1,4 +1,4 @@
-"""Position encodings of detectors, which are added in every layer to what queries and keys are projected from.
+"""Position encodings of detectors, added in every layer to the input of the query and key projections.
 
 Shapes: B batch, T tokens, D hidden_size.
 """
@@ -59,7 +59,7 @@ class ImageAndInputPosition(ImagePosition):
 
 
 class QueryPosition(Position):
-    """Give each object query a trained vector of its own: queries start as zeros, and nothing else tells them apart.
+    """Give each object query a trained vector: queries start as zeros, and nothing else tells them apart.
 
     Acts at: `query_key` (before the query and key projections of every self-attention and the query projection of every
         cross-attention).

@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Embedded(NamedTuple):
     """
 
     hidden: Tensor
-    padding_mask: Tensor | dict[str, Tensor] | None = None
+    padding_mask: Any = None
     grid: tuple[int, int] | None = None
 
     def requires_grad_(self, *args: bool) -> "Embedded":
@@ -40,9 +40,9 @@ class Rotation(NamedTuple):
 class PositionState(NamedTuple):
     """The part of an encoding that acts inside the layers of one pattern; None where it adds nothing.
 
-    `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to what queries and keys of
-    self-attention and queries of cross-attention are projected from, `memory_key` (B, S, D) to what keys of
-    cross-attention are projected from. `bias` (B or 1, H, T, S) is added to the scores of self-attention.
+    `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of their projection
+    and of the queries' projection of cross-attention, `memory_key` (B, S, D) to that of its keys.
+    `bias` (B or 1, H, T, S) is added to the scores of self-attention.
     """
 
     rotation: Rotation | None = None
@@ -78,11 +78,11 @@ class Position(nn.Module):
         return None
 
     def query_key(self, embedded: Embedded) -> Tensor | None:
-        """Return what is added to the input of the query and key projections of every layer: (B, T, D)."""
+        """Return the embeddings added to the input of the query and key projections of every layer: (B, T, D)."""
         return None
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
-        """Return what is added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)."""
+        """Return the score bias: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)."""
         return None
 
 

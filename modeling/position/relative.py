@@ -73,7 +73,7 @@ class XPosition(RotaryPosition):
 
 
 class AlibiPosition(Position):
-    """Lower each score in proportion to the distance, with a slope of its own for each head.
+    """Lower each score in proportion to the distance, with one slope for each head.
 
     Scores depend on distance alone, and lengths never seen in training extrapolate.
 

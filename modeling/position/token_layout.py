@@ -3,9 +3,9 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,31 @@ from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_boundaries, check_marks, check_padding_mask, check_position_ids
+
+
+class Packing(NamedTuple):
+    """Inputs that lay tokens out beside padding: positions (B or 1, T), boundaries of documents, global tokens (B, T).
+
+    `cu_seq_lens_k` (documents + 1,) and `seq_idx` (B, T) repeat where documents begin. In continuous batching, `paged`,
+    only the cache knows the documents.
+    """
+
+    position_ids: Tensor | None = None
+    cu_seq_lens_q: Tensor | None = None
+    cu_seq_lens_k: Tensor | None = None
+    seq_idx: Tensor | None = None
+    global_attention_mask: Tensor | None = None
+    paged: bool = False
+
+    @classmethod
+    def of(cls, position_ids: Tensor | None, options: Mapping[str, Any]) -> "Packing":
+        """Find the inputs among the options of a forward."""
+        positions = None if position_ids is None else position_ids.long()
+        named = {name: options.get(name) for name in cls._fields[1:-1]}
+        return cls(positions, **named, paged=options.get("cache") is not None)
+
+
+NO_PACKING = Packing()
 
 
 @dataclass
@@ -81,16 +106,16 @@ def first_of(patterns: Sequence[str]) -> dict[str, int]:
 
 
 def lay_out(
-    hidden: Tensor, sizes: MaskSizes, padding_mask: Tensor | None, position_ids: Tensor | None, **kwargs: Any
+    hidden: Tensor, sizes: MaskSizes, padding_mask: Tensor | None, packing: Packing = NO_PACKING
 ) -> TokenLayout:
     """Find padding and packed documents, and count the tokens of each document."""
     padding = pad_to_keys(padding_mask, hidden, sizes)
     tokens = count_tokens(hidden, sizes, padding)
-    check_position_ids(hidden, position_ids)
-    documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
-    check_documents(documents, hidden, position_ids, **kwargs)
+    check_position_ids(hidden, packing.position_ids)
+    documents = find_documents(hidden, sizes, padding, packing)
+    check_documents(documents, hidden, packing)
     tokens = tokens if documents is None else restart_at_documents(tokens, documents)
-    marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
+    marked = mark_global(packing.global_attention_mask, hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
 
 
@@ -141,13 +166,12 @@ def token_positions(
     return positions, (keys + shift).index_copy(1, index, positions)
 
 
-def find_documents(
-    hidden: Tensor, sizes: MaskSizes, padding: Tensor | None, position_ids: Tensor | None, boundaries: Tensor | None
-) -> Tensor | None:
+def find_documents(hidden: Tensor, sizes: MaskSizes, padding: Tensor | None, packing: Packing) -> Tensor | None:
     """Index the documents packed in a row, token by token (B or 1, S); None when nothing is packed.
 
     A document begins where the position of a real token does not exceed that of the real token before it.
     """
+    position_ids, boundaries = packing.position_ids, packing.cu_seq_lens_q
     if boundaries is not None:
         check_boundaries(boundaries, hidden)
         index = torch.arange(sizes.total, device=hidden.device)
@@ -172,15 +196,15 @@ def find_documents(
     return F.pad(documents, (0, sizes.total - sizes.length), value=-1)
 
 
-def check_documents(documents: Tensor | None, hidden: Tensor, position_ids: Tensor | None, **kwargs: Any) -> None:
+def check_documents(documents: Tensor | None, hidden: Tensor, packing: Packing) -> None:
     """Raise ValueError where `seq_idx` (B, T) or `cu_seq_lens_k`, which repeat where documents begin, differ."""
-    told: Any = (kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1])
-    index, keys, length = told
-    alone = index is not None and documents is None and position_ids is None
-    if can_read_values(keys):  # continuous batching has a dict
+    index, keys, length = packing.seq_idx, packing.cu_seq_lens_k, hidden.shape[1]
+    alone = index is not None and documents is None and packing.position_ids is None
+    if keys is not None and can_read_values(keys):  # continuous batching has a dict
         keys = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
-    begins = 0 if documents is None else documents[:, :length].diff()
-    if alone or any(((each.diff() != 0) != (begins != 0)).any() for each in filter(can_read_values, (index, keys))):
+    begins = False if documents is None else documents[:, :length].diff() != 0
+    told = [each for each in (index, keys) if each is not None and can_read_values(each)]
+    if alone or any(((each.diff() != 0) != begins).any() for each in told):
         raise ValueError("seq_idx and cu_seq_lens_k repeat where documents begin by position_ids or cu_seq_lens_q")
 
 

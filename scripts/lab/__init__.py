@@ -1,1 +1,1 @@
-"""The lab: programs that measure and prove the package. It is not installed, and nothing outside imports it."""
+"""Programs that measure and prove the package: not installed, and imported by nothing outside."""

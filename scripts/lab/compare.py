@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.phases import say
-from qkv.scripts.common.tables import comparison_rows, print_table
+from qkv.scripts.common.tables import SECONDS, format_range, print_table
 from qkv.scripts.lab.stock_model import build_chosen, has_stock
 from qkv.scripts.publishing.export.run_folder import README
 from qkv.scripts.quickstart import complete
@@ -69,3 +69,18 @@ def results(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         },
         "commits": [record["commit"] for record in records],
     }
+
+
+def comparison_rows(comparison: dict[str, Any]) -> dict[str, str]:
+    """Return the rows of a comparison: the metrics of each model over all seeds, its size and its cost."""
+    models = comparison["models"]
+    rows = {
+        f"{split} {metric}, {source}": format_range(metric, model["metrics"][split][metric])
+        for split in models["qkv"]["metrics"]
+        for metric in models["qkv"]["metrics"][split]
+        for source, model in models.items()
+    }
+    for source, model in models.items():
+        rows[f"parameters, {source}"] = f"{model['parameters']:,}"
+        rows[f"CPU seconds in training, {source}"] = format_range(SECONDS, model["training_cpu_s"])
+    return rows

@@ -1,5 +1,6 @@
 """Count the collectives that a step calls, and the bytes that a ring of devices sends for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from qkv.scripts.planning.devices import NODE, Device
+from qkv.scripts.planning.arguments import NODE
 
-# By operator: the collective, where the whole tensor is (an argument, or -1 for the result), where the group is.
+# By operator: the collective, the place of the whole tensor (an argument, or -1 for the result), and of the group.
 OPERATORS = {
     "c10d.allreduce_": ("all-reduce", 0, 1),
     "c10d._allgather_base_": ("all-gather", 0, 2),
@@ -22,7 +23,7 @@ OPERATORS = {
     "_c10d_functional.all_gather_into_tensor": ("all-gather", -1, 2),
     "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0, 3),
 }
-# How often a ring of n devices sends (n - 1) / n of the whole tensor.
+# Times that a ring of n devices sends (n - 1) / n of the whole tensor.
 ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 
 
@@ -30,7 +31,7 @@ ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 class Collective:
     """Calls of one kind among `devices`, of which `per_node` are in a node; `bytes` are those of the whole tensors.
 
-    `blocking` says that the next layer needs the result.
+    `sent` are the bytes that each device sends, and receives. `blocking` says that the next layer needs the result.
 
     Source: ring algorithms: Patarasuk & Yuan 2009, §4, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
@@ -38,19 +39,21 @@ class Collective:
     kind: str
     devices: int
     per_node: int
+    blocking: bool = False
     calls: int = 0
     bytes: int = 0
-    blocking: bool = False
+    sent: float = 0
 
-    @property
-    def sent(self) -> float:
-        """Bytes that each device sends, and receives."""
-        return ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
+    def add(self, size: int, calls: int = 1) -> None:
+        """Add calls on tensors of that many bytes."""
+        self.calls += calls
+        self.bytes += calls * size
+        self.sent = ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
 
-    def seconds(self, device: Device) -> float:
+    def seconds(self, device: Mapping[str, Any]) -> float:
         """Return its time on a kind of device, without latency; rings through each port of a node share the bytes."""
         inside = self.devices == self.per_node
-        return self.sent / (device.near if inside else min(device.near, device.far * self.per_node))
+        return self.sent / (device["near"] if inside else min(device["near"], device["far"] * self.per_node))
 
 
 class CommunicationTracker(TorchDispatchMode):
@@ -61,16 +64,14 @@ class CommunicationTracker(TorchDispatchMode):
 
     def __init__(self, blocking: ProcessGroup | None = None) -> None:
         super().__init__()
-        self.blocking = blocking
-        self.times = 1
+        self.blocking, self.times = blocking, 1
         self.collectives: dict[tuple[str, str], Collective] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = function(*args, **(kwargs or {}))
-        operator = OPERATORS.get(str(function).rpartition(".")[0])
-        if operator is not None:
+        if operator := OPERATORS.get(str(function).rpartition(".")[0]):
             kind, tensor, place = operator
             boxed = isinstance(args[place], ScriptObject)  # or named
             group = ProcessGroup.unbox(args[place]) if boxed else _resolve_process_group(args[place])
@@ -83,9 +84,7 @@ class CommunicationTracker(TorchDispatchMode):
         if len(ranks) > 1:
             per_node = sum(rank // NODE == ranks[0] // NODE for rank in ranks)
             new = Collective(kind, len(ranks), per_node, blocking=group is self.blocking)
-            collective = self.collectives.setdefault((kind, group.group_name), new)
-            collective.calls += self.times
-            collective.bytes += self.times * whole
+            self.collectives.setdefault((kind, group.group_name), new).add(whole, self.times)
 
 
 def size(value: Any) -> int:

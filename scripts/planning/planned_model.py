@@ -3,40 +3,33 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 from qkv import modeling
 from qkv.configuration import presets
-from qkv.scripts.planning.inputs import (
-    HEADS,
-    LARGEST,
-    LARGEST_BY_FAMILY,
-    Example,
-    Inputs,
-    Sizes,
-    check_length,
-    head_of,
-    make_inputs,
-    part_configs,
-)
+from qkv.scripts.common.heads import HEADS, Head
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.planning import inputs as examples
+from qkv.scripts.planning.inputs import Inputs, Sizes
 from qkv.scripts.planning.recipe_sizes import data_sizes
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.run import architecture_of, config_factory
+from qkv.scripts.training.run import HEADLESS, architecture_of, config_factory
+
+TRAINED = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
 
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model to be trained on examples of these sizes, with the recipe that it comes from, if any."""
+    """A model that is trained on examples of these sizes, with its recipe, if any."""
 
     name: str
     model_class: Any
@@ -45,34 +38,33 @@ class PlannedModel:
     recipe: Recipe | None = None
 
     @property
-    def head(self) -> str:
-        """The end of the class's name, or all of it."""
-        return head_of(self.model_class.__name__)
+    def head(self) -> Head:
+        """The head of the model."""
+        return trained_head(self.model_class.__name__)
 
     @property
-    def example(self) -> Example:
-        """The kind of example that its head reads."""
-        return HEADS[self.head][0]
+    def unit(self) -> str:
+        """The unit that work is counted in."""
+        return examples.UNITS.get(self.head.inputs, "token")
 
     @property
     def units(self) -> int:
         """The number of units of an example: its tokens, or 1."""
-        return self.sizes["tokens"] if self.example.unit == "token" else 1
+        return self.sizes["tokens"] if self.unit == "token" else 1
 
     def build(self, *, fused: bool) -> nn.Module:
-        """Build the model in training mode, with weights as its class initialises them.
+        """Build the model in training mode, without a cache of keys and values.
 
-        With `fused`, dropout is as GPUs have it: inside the attention kernel, and elsewhere with a mask of a byte for
-        each unit. Keys and values are not cached.
+        With `fused`, the dropout of attention is inside its kernel, as on GPUs.
         """
         config = deepcopy(self.config)
-        for part in (config, *part_configs(config)):
+        for part in (config, *examples.part_configs(config)):
             if fused and hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0
             if hasattr(part, "use_cache"):
                 part.use_cache = False
         model: nn.Module = self.model_class(config)
-        return fuse_dropout(model).train() if fused else model.train()
+        return model.train()
 
     def without_weights(self) -> Any:
         """Build the model on the meta device."""
@@ -80,28 +72,12 @@ class PlannedModel:
             return self.build(fused=False)
 
     def inputs(self, batch: int) -> Inputs:
-        """Return a batch without meaning."""
-        return make_inputs(self.head, self.config, self.sizes, batch)
-
-
-class FusedDropout(nn.Dropout):
-    """Dropout as GPUs have it: one kernel, which keeps a mask of a byte for each unit."""
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return torch.native_dropout(hidden, self.p, True)[0] if self.p else hidden  # noqa: FBT003
-
-
-def fuse_dropout(model: nn.Module) -> nn.Module:
-    """Replace every dropout of a model."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Dropout:
-                setattr(module, name, FusedDropout(child.p))
-    return model
+        """Return a batch of zeros."""
+        return examples.make_inputs(self.head, self.config, self.sizes, batch)
 
 
 def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
-    """Find the model of that name with `key=value` words applied; ValueError says what was expected instead."""
+    """Find the model of that name with `key=value` words applied; ValueError for an unknown name or field."""
     recipe: Recipe | None = None
     sizes: Sizes = {}
     if name in presets.names():
@@ -115,19 +91,23 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
         fields, sizes = data_sizes(recipe, model_class)
         config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
         name = recipe.name
-    example, _ = HEADS[head_of(model_class.__name__)]
-    sizes = example.sizes(config, {**LARGEST, **LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes})
+    largest = {**examples.LARGEST, **examples.LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes}
+    sizes = examples.example_sizes(trained_head(model_class.__name__), config, largest)
     if length is not None and "tokens" in sizes:
-        check_length(config, length)
+        examples.check_length(config, length)
         sizes = {**sizes, "tokens": length}
     return PlannedModel(name, model_class, config, sizes, recipe)
 
 
+def trained_head(architecture: str) -> Head:
+    """Return the head of an architecture that is trained."""
+    return next(head for head in HEADS if architecture.endswith(head.ending))
+
+
 def trained_class(config: Any) -> Any:
     """Return the class that a preset's paper trains: of those that take its config, the one whose head comes first."""
-    classes = [kind for name in modeling.__all__ if head_of(name) in HEADS
-               and (kind := getattr(modeling, name)).config_class is type(config)]  # fmt: skip
-    return min(classes, key=lambda kind: list(HEADS).index(head_of(kind.__name__)))
+    classes = [getattr(modeling, name) for name in TRAINED if getattr(modeling, name).config_class is type(config)]
+    return min(classes, key=lambda kind: HEADS.index(trained_head(kind.__name__)))
 
 
 def config_fields(words: Sequence[str]) -> dict[str, Any]:
@@ -141,7 +121,7 @@ def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
     """Return the model class and config of a folder, of which only config.json is read."""
     config = AutoConfig.from_pretrained(name, **config_fields(words))
     architecture = (config.architectures or ["nothing"])[0]
-    if architecture not in modeling.__all__ or head_of(architecture) not in HEADS:
+    if architecture not in TRAINED:
         raise ValueError(
             f"{name} holds a {architecture}, which qkv does not train; qkv convert makes a qkv model of it"
         )
@@ -151,7 +131,6 @@ def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
 def load_recipe(name: str, words: Sequence[str]) -> Recipe:
     """Load the recipe of that name; ValueError where there is nothing of that name."""
     if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
-        close = get_close_matches(name, [*recipes.names(), *presets.names()], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the presets are {', '.join(presets.names())}"
+        hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
         raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")
     return recipes.load(name, words)

@@ -13,75 +13,62 @@ from qkv.scripts.example_data import (
     synthetic_text,
     tune_grammar,
 )
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks import contrastive
 
-# Config fields that follow from data, those of a part nested, and sizes of examples.
-DataSizes = tuple[dict[str, Any], dict[str, int]]
-PIXELS = digit_drawings.SIDE**2
+DRAWN, PLAYED = digit_drawings.SIDE**2, tune_grammar.BARS * tune_grammar.ROW
 CAPTIONS = {"a", *digit_drawings.STROKES, *digit_drawings.NAMES}
-BARS = tune_grammar.BARS * tune_grammar.ROW
-WORDS = {*tune_grammar.NAMES, *tune_grammar.STEPS, *tune_grammar.FORMS, *tune_grammar.vocabulary()}
-# A prompt of three words and a start token stand before the tokens in rows of a grid.
-DRAWING = {"max_position_embeddings": 4 + PIXELS, "text_length": 4, "grid_columns": digit_drawings.SIDE}
-TUNE = {"max_position_embeddings": 4 + BARS, "text_length": 4, "grid_columns": tune_grammar.ROW}
+MUSIC = {*tune_grammar.NAMES, *tune_grammar.STEPS, *tune_grammar.FORMS, *tune_grammar.vocabulary()}
 
 
-def vocabularies(recipe: Recipe) -> dict[str, tuple[str, int]]:
-    """Return the tokenizer of generated data, and the number of tokens that it makes of them without special ones."""
-    keys, values = recipe.text.symbols, long_texts.VALUES
-    return {
-        "copy": ("characters", len(synthetic_text.LETTERS)),
-        "reverse": ("characters", len(synthetic_text.LETTERS)),
-        "listops": ("words", len(long_texts.OPERATORS) + 11),
-        "recall": ("words", keys + values),
-        "associative-recall": ("words", keys * (1 + values)),
-        "rna-folds": ("characters", len(rna_folding.BASES)),
-        "digit-drawings": ("words", len(CAPTIONS) + digit_drawings.LEVELS),
-        "tunes": ("words", len(WORDS)),
-        "spoken-digits": ("characters", len(set(" ".join(spoken_digits.DIGITS)))),
-    }
+def grid(tokens: int, columns: int) -> Fields:
+    """Return the fields of a decoder whose prompt, of three words and a start token, stands before rows of a grid."""
+    return {"max_position_embeddings": 4 + tokens, "text_length": 4, "grid_columns": columns}
 
 
-FIELDS: dict[str, dict[str, Any]] = {
-    "listops": {"num_labels": 10},
-    "associative-recall": {"num_labels": long_texts.VALUES},
-    "digits": {"num_labels": len(digit_drawings.NAMES)},
-    "digit-drawings": DRAWING,
-    "tunes": TUNE,
-    "django-paragraphs": {"num_labels": len(documentation.SUBJECTS)},
-}
-SIZES: dict[str, dict[str, int]] = {
-    "digit-drawings": {"tokens": 4 + PIXELS},
-    "tunes": {"tokens": 4 + BARS},
-    "spoken-digits": {"frames": 200},  # the slowest voice says the longest recording in two seconds
-}
+def generated(recipe: Recipe) -> tuple[str, int, Fields, dict[str, int]]:
+    """Return the tokenizer of generated data, its number of tokens but for special ones, config fields and sizes."""
+    values, symbols = long_texts.VALUES, recipe.text.symbols
+    letters = ("characters", len(synthetic_text.LETTERS), {}, {})
+    table: dict[str, tuple[str, int, Fields, dict[str, int]]] = {
+        "copy": letters,
+        "reverse": letters,
+        "associative-recall": ("words", symbols * (1 + values), {"num_labels": values}, {}),
+        "rna-folds": ("characters", len(rna_folding.BASES), {}, {}),
+        "digits": ("", 0, {"num_labels": len(digit_drawings.NAMES)}, {}),
+        "digit-drawings": (
+            "words", len(CAPTIONS) + digit_drawings.LEVELS, grid(DRAWN, digit_drawings.SIDE), {"tokens": 4 + DRAWN},
+        ),
+        "tunes": ("words", len(MUSIC), grid(PLAYED, tune_grammar.ROW), {"tokens": 4 + PLAYED}),
+        "django-paragraphs": ("", 0, {"num_labels": len(documentation.SUBJECTS)}, {}),
+        # The slowest voice says the longest recording in two seconds.
+        "spoken-digits": ("characters", len(set(" ".join(spoken_digits.DIGITS))), {}, {"frames": 200}),
+        # One or two shapes in square images.
+        "shapes-detect": ("", 0, {"num_labels": symbols}, {"width": recipe.data.shortest_edge, "objects": 2}),
+    }  # fmt: skip
+    if recipe.data.source == "shapes-captions":
+        return "", 0, *captioned(recipe)
+    return table.get(recipe.data.source, ("", 0, {}, {}))
 
 
-def captioned(recipe: Recipe) -> DataSizes:
-    """Return the sizes of images and captions, whose tokenizer is quickly made."""
+def captioned(recipe: Recipe) -> tuple[Fields, dict[str, int]]:
+    """Return the fields and sizes of images and captions, whose tokenizer is quickly made."""
     texts = [shapes.caption(pair) for part in shapes.pairs(recipe.text.symbols) for pair in part]
     tokenizer = contrastive.clip_processor(texts, shapes.CAPTION_SIDE, shapes.VOCAB_SIZE).tokenizer
     fields = {"text_config": contrastive.text_config(tokenizer), "vision_config": {"image_size": shapes.CAPTION_SIDE}}
     return fields, {"tokens": max(map(len, tokenizer(texts)["input_ids"]))}
 
 
-def data_sizes(recipe: Recipe, model_class: Any) -> DataSizes:
-    """Return the sizes of generated data, and of other data as many tokens and pixels as the recipe allows.
+def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:
+    """Return config fields that follow from the data, those of a part nested, and sizes of examples.
 
-    Other images are taken to be of 4:3.
+    Data that are not generated have as many tokens and pixels as the recipe allows, in images of 4:3.
     """
-    edge, source = recipe.data.shortest_edge, recipe.data.source
-    fields: dict[str, Any] = {"vocab_size": recipe.text.vocab_size} if recipe.text.tokenizer in MAKERS else {}
-    sizes = {"tokens": recipe.text.length, "height": edge, "width": edge * 4 // 3, **SIZES.get(source, {})}
-    tokenizer, count = vocabularies(recipe).get(source, (None, 0))
+    edge = recipe.data.shortest_edge
+    tokenizer, count, fields, sizes = generated(recipe)
+    made = {"vocab_size": recipe.text.vocab_size} if recipe.text.tokenizer in MAKERS else {}
     if recipe.text.tokenizer == tokenizer:
-        fields["vocab_size"] = len(SPECIAL) + count
-    fields |= FIELDS.get(source, {})
-    if source == "shapes-captions":
-        own_fields, own_sizes = captioned(recipe)
-        fields, sizes = fields | own_fields, sizes | own_sizes
-    if source == "shapes-detect":  # one or two shapes in square images
-        fields, sizes = fields | {"num_labels": recipe.text.symbols}, sizes | {"width": edge, "objects": 2}
+        made["vocab_size"] = len(SPECIAL) + count
     known = {"num_labels", *model_class.config_class.known_fields()}
-    return {name: value for name, value in fields.items() if name in known}, sizes
+    fields = {name: value for name, value in (made | fields).items() if name in known}
+    return fields, {"tokens": recipe.text.length, "height": edge, "width": edge * 4 // 3, **sizes}

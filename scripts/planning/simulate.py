@@ -1,4 +1,4 @@
-"""Simulate an optimizer step on fake tensors, as one of many devices."""
+"""Count parameters and FLOPs of a model, and simulate an optimizer step as one of many devices, on fake tensors."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,8 +20,8 @@ from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 
+from qkv.scripts.planning.arguments import NODE, Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
-from qkv.scripts.planning.devices import Precision, Strategy
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
@@ -62,7 +62,7 @@ class Step:
 
 
 def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: Any, **kwargs: Any) -> int:
-    """Count the backward of a convolution, also in groups, whose channels torch's counter takes to see all others."""
+    """Count the backward of a convolution, also in groups, where torch's counter takes all channels to be connected."""
     _, _, _, _, transposed, _, _, (wants_inputs, wants_weight, _) = args
     outputs = inputs if transposed else gradient
     return 2 * (wants_inputs + wants_weight) * outputs[0] * prod(outputs[2:]) * prod(weight)
@@ -71,8 +71,8 @@ def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: A
 # The CPU's attention kernel, which torch's counter does not know, counts as the GPU's.
 FLOPS: dict[Any, Callable[..., int]] = {
     aten.convolution_backward: convolution_backward_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **options: flop_counter.sdpa_flop_count(
-        *shapes[:3]
+    aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda *shapes, **options: flop_counter.sdpa_flop_count(*shapes[:3])
     ),
     aten._scaled_dot_product_flash_attention_for_cpu_backward: (
         lambda *shapes, **options: flop_counter.sdpa_backward_flop_count(*shapes[:4])
@@ -80,20 +80,44 @@ FLOPS: dict[Any, Callable[..., int]] = {
 }
 
 
-def count_flops(planned: PlannedModel) -> tuple[int, int]:
-    """Count the FLOPs of one example, forward and in a whole step: all matrix products and attention of the kernels.
+def count_parameters(planned: PlannedModel) -> dict[str, int]:
+    """Count all parameters, those of embedding tables, and those that are trained; tied ones once."""
+    model = planned.without_weights()
+    model.tie_weights()
+    total = model.num_parameters()
+    embedding = total - model.num_parameters(exclude_embeddings=True)
+    return {"total": total, "embedding": embedding, "trained": model.num_parameters(only_trainable=True)}
 
-    Causal attention counts in full, as is the custom (Chowdhery et al. 2022, appendix B,
-    https://arxiv.org/abs/2204.02311), and its backward computes the scores once more.
+
+def count_flops(planned: PlannedModel) -> dict[str, float]:
+    """Count FLOPs per token or example: forward, a training step as kernels compute it, and the model's share of that.
+
+    They are those of all matrix products and of attention. Causal attention counts in full, as is the custom (Chowdhery
+    et al. 2022, appendix B, https://arxiv.org/abs/2204.02311), and its backward computes the scores once more. The
+    model's share is three times forward, which utilization is measured by; for a decoder it is 6 N D and attention.
+
+    Source: Kaplan et al. 2020, §2.1, https://arxiv.org/abs/2001.08361
     """
-    with FakeTensorMode(), data_independent():
+    with FakeTensorMode(), data_independent(fused=True):
         model = fake_model(planned, fused=True)
         model.tie_weights()
         with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
             loss = model(**planned.inputs(1)).loss
             forward = counter.get_total_flops()
             loss.backward()
-        return forward, counter.get_total_flops()
+        training = counter.get_total_flops()
+    units = planned.units
+    return {"forward": forward / units, "training": training / units, "model": 3 * forward / units}
+
+
+def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
+    """Build the model with fake weights that are not tied yet.
+
+    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
+    """
+    with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
+        model = planned.build(fused=fused)
+    return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
 
 
 def simulate(planned: PlannedModel, setup: Setup) -> Step:
@@ -101,7 +125,8 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
 
     Every token counts as real and as labelled: batches with padding, and losses of few tokens, take less.
     """
-    with process_group(setup) as meshes, FakeTensorMode(), data_independent(), catch_warnings():
+    stand_ins = data_independent(fused=setup.fused)
+    with process_group(setup) as meshes, FakeTensorMode(), stand_ins, catch_warnings():
         # No operation in place follows.
         filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         # torch 2.9 has no other name for it.
@@ -117,8 +142,16 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         with memory, communication if setup.world_size > 1 else nullcontext():
             untrained = take_step(model, optimizer, batch, setup, memory, communication)
         memory.forget(states(optimizer, untrained), "optimizer")
-        peak = {kind: size for kind, size in memory.peak.items() if size}
-        return Step(peak, list(communication.collectives.values()))
+        step = Step({kind: size for kind, size in memory.peak.items() if size}, [*communication.collectives.values()])
+        return with_buckets(step, model, setup) if setup.strategy == "ddp" and setup.world_size > 1 else step
+
+
+def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:
+    """Add DDP: gradients are reduced in buckets of their own, in single precision, which are never freed."""
+    size = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    reduced = Collective("all-reduce", setup.world_size, min(setup.world_size, NODE))
+    reduced.add(size)
+    return Step({**step.memory, "buckets": size}, [*step.communication, reduced])
 
 
 def start(optimizer: Any) -> None:
@@ -131,7 +164,7 @@ def start(optimizer: Any) -> None:
 
 
 def states(optimizer: Any, weights: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield what an optimizer keeps of weights."""
+    """Yield the state that an optimizer keeps of weights."""
     return (value for weight in weights for value in optimizer.state.get(weight, {}).values())
 
 
@@ -165,16 +198,6 @@ def take_step(
     return untrained
 
 
-def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
-    """Build the model with fake weights that are not tied yet.
-
-    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
-    """
-    with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
-        model = planned.build(fused=fused)
-    return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
-
-
 def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
     """Build the model as one device holds it."""
     model = fake_model(planned, fused=setup.fused)
@@ -190,7 +213,7 @@ def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, Dev
 
 
 def apply_fsdp(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
-    """Shard by FSDP2 as Accelerate does: each layer is a group, what is tied and the rest another."""
+    """Shard by FSDP2 as Accelerate does: each layer is a group, tied and other weights are another."""
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
     # The numbers of devices are real, parameters stay fake.
     with unset_fake_temporarily():

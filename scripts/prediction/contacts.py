@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.structures.secondary import check_chain
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source

@@ -14,11 +14,11 @@ from transformers import AutoImageProcessor
 from qkv.scripts.common.environment import data_name, local_files
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.boxes import FRAME, check_objects, upright
+from qkv.scripts.data.columns import NAMES
 from qkv.scripts.data.corpus import Corpus, DataSet, SpeechData
-from qkv.scripts.data.examples import Record
-from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, check_objects
-from qkv.scripts.data.inference.columns import NAMES
-from qkv.scripts.data.pieces import InvalidRecord, attempt
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData
 from qkv.scripts.data.structures.secondary import SecondaryStructures, check_folded
 from qkv.scripts.data.tagged_words import TaggedWords, as_list, check_tagged
 from qkv.scripts.data.text_columns import check_class, check_number
@@ -86,7 +86,7 @@ def table_test(given: str, source: Source, options: Options) -> Task:
         raise ValueError(f"{given!r} is no table; evaluate needs one with references, such as reviews.csv")
     read, invalid = row_reader(table, source, options), RecordValidation()
     both = zip(table.rows, table.reasons, strict=True)
-    made = [InvalidRecord(reason) if reason else attempt(partial(read, row)) for row, reason in both]
+    made = [InvalidRecord(reason) if reason else attempt(read, row) for row, reason in both]
     bad = {number: own for number, own in enumerate(made, 1) if isinstance(own, InvalidRecord)}
     invalid.skipped = [{"file": given, "row": number, "reason": str(own)} for number, own in bad.items()]
     if bad:
@@ -127,6 +127,8 @@ def row_reader(table: Table, source: Source, options: Options) -> Callable[[Reco
         if source.medium != "text":
             values[source.medium] = located(values[source.medium], table.folder)
         checked = {role: checks[role](value) for role, value in values.items()}
+        if "objects" in checked:
+            checked["objects"] = upright(values["image"], checked["objects"], {name: row.get(name) for name in FRAME})
         return checked | {role: values[role] for role in ("image", "audio") if role in values}
 
     return read

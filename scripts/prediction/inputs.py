@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.words import did_you_mean, either
-from qkv.scripts.data.column_types import LOCATED, media_of, stored_media_of
-from qkv.scripts.data.encoding import UTF_8, check_encoding
-from qkv.scripts.data.examples import Record
-from qkv.scripts.data.inference.columns import NAMES
-from qkv.scripts.data.pieces import InvalidRecord
-from qkv.scripts.data.readers import FORMATS, TABLES
+from qkv.scripts.data.columns import LOCATED, NAMES, media_of, stored_media_of
+from qkv.scripts.data.examples import InvalidRecord, Record
+from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
@@ -103,10 +100,7 @@ def read_folder(folder: Path, medium: str, options: Options) -> Table:
 
 def read_table(path: Path, options: Options) -> Table:
     """Read the rows of a file with their values as they are, of text its lines; ValueError where none can be read."""
-    encoding = options.get("encoding", UTF_8)
-    check_encoding(encoding)
-    form = FORMATS[path.suffix.lower()]
-    read = [record for piece in form.pieces(path, "line", encoding) for _, record in form.rows(piece)]
+    read = [record for _, record in read_rows(path, "line", options.get("encoding", UTF_8))]
     reasons = [str(record) if isinstance(record, InvalidRecord) else None for record in read]
     if all(reasons):
         raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {reasons[0]}" if reasons else ""))

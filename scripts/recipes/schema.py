@@ -1,4 +1,4 @@
-"""The schema of recipes: a tree of small dataclasses, of which each part of the system takes the one that it reads.
+"""The schema of recipes: a tree of small dataclasses, one for each part of the system.
 
 Files and the command line write `text`, `augment`, `card`, `model` and `stock` as groups, other fields by their names.
 """
@@ -233,7 +233,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Card:
-    """The part of the model's card that its owner writes; what is left out follows from the data.
+    """The fields of the model's card that a person writes; others follow from the data.
 
     Args:
         title: A phrase on the model, as the title of a paper.

@@ -51,7 +51,7 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
-            raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
+            raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers")
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
         tokenize = cached_tokenizer(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length

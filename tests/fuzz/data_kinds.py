@@ -18,9 +18,9 @@ from PIL import ExifTags, Image, ImageOps
 
 from checkout import ROOT
 from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.image import read_image
-from qkv.scripts.data.pieces import InvalidRecord, Row
-from qkv.scripts.data.readers import FORMATS, delimiter_of, format_of
+from qkv.scripts.data.readers import Row, delimiter_of, read_rows
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.loading import load
 
@@ -113,11 +113,8 @@ def parquet(folder: Path) -> Path:
     return path
 
 
-def read_rows(path: Path) -> list[Row]:
-    # It remembers a file by its time and size, and the next input may have the same within a tick of the clock.
-    delimiter_of.cache_clear()
-    pieces = FORMATS[path.suffix].pieces(path, "line")
-    return [row for piece in pieces for row in format_of(piece).rows(piece)]
+def all_rows(path: Path) -> list[Row]:
+    return list(read_rows(path))
 
 
 def good(rows: list[Row]) -> list[Row]:
@@ -189,8 +186,8 @@ def check_csv(path: Path, whole: bytes, rows: list[Row]) -> None:
         cells = {cell for record in records for cell in record.values()}
         assert all(cell in text or cell.replace('"', '""') in text for cell in cells)
         return
-    (piece,) = FORMATS[".csv"].pieces(path, "line")
-    names, *lines = [*filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(piece)))] or [[]]
+    mark = delimiter_of(next(filter(str.strip, io.StringIO(text)), ""))
+    names, *lines = [*filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=mark))] or [[]]
     assert records == [dict(zip(map(str.strip, names), line, strict=True)) for line in lines]
 
 
@@ -237,14 +234,14 @@ KINDS = {
         kind.lower(): Kind(picture(kind), read_image, check_picture, memory=memory_of_picture)
         for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
     },
-    "csv": Kind(table("x.csv", ROWS), read_rows, check_csv, has_bad_rows),
+    "csv": Kind(table("x.csv", ROWS), all_rows, check_csv, has_bad_rows),
     "jsonl": Kind(
-        table("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'), read_rows, check_jsonl, has_bad_rows
+        table("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'), all_rows, check_jsonl, has_bad_rows
     ),
     "json": Kind(
-        table("x.json", '[{"text": "a", "label": 1}, {"text": "b", "label": 0}]'), read_rows, check_json, has_bad_rows
+        table("x.json", '[{"text": "a", "label": 1}, {"text": "b", "label": 0}]'), all_rows, check_json, has_bad_rows
     ),
-    "txt": Kind(table("x.txt", "one\ntwo\n\nthree\n"), read_rows, check_text, has_bad_rows),
-    "parquet": Kind(parquet, read_rows, check_parquet, has_bad_rows),
+    "txt": Kind(table("x.txt", "one\ntwo\n\nthree\n"), all_rows, check_text, has_bad_rows),
+    "parquet": Kind(parquet, all_rows, check_parquet, has_bad_rows),
     "recipe": Kind(table("x.yaml", RECIPE.read_text(encoding="utf-8")), lambda path: load(str(path)), check_recipe),
 }

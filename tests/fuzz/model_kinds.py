@@ -3,8 +3,8 @@
 import base64
 import dataclasses
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ import qkv
 import tiny
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import named, read_json, wrong_values
-from qkv.scripts.common.model_size import largest_number
 from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
 from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
-from qkv.scripts.publishing.integrity.verification import file_rows
 
 
 def exported(name: str, **fields: Any) -> Callable[[Path], Path]:
@@ -43,14 +42,24 @@ def stock(folder: Path) -> Path:
     return folder / "config.json"
 
 
+@contextmanager
+def torch_overflow() -> Iterator[None]:
+    """Take torch's refusal of sizes beyond 64 bits for a refused file."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise ValueError(str(error)) from error
+
+
 def load_config(path: Path) -> qkv.QkvDecoderConfig:
-    """Read a config, and build what it describes: without memory, or what no machine can hold, which is refused."""
+    """Read a config, and build its model without memory."""
     named(path.parent)
     with wrong_values(path.parent):
         config = qkv.QkvDecoderConfig.from_dict(check_saved_config(read_json(path)))
         if config.num_hidden_layers < 50:
-            sizes = {name: value for name, value in config.to_dict().items() if name != "label2id"}
-            with nullcontext() if largest_number(sizes) > 10**12 else torch.device("meta"):
+            with torch.device("meta"), torch_overflow():
                 qkv.QkvDecoderModel(config)
     return config
 
@@ -99,7 +108,7 @@ def check_conversion(path: Path, whole: bytes, model: Any) -> None:
 
 def compare_files(path: Path) -> None:
     """Compare a folder with its manifest, without loading it, for which its code would run."""
-    findings = [finding for row in file_rows(path.parent, read_manifest(path.parent)) for finding in row.findings]
+    findings = file_row(path.parent, read_manifest(path.parent)).findings
     if findings:
         raise qkv.IntegrityError("; ".join(findings))
 

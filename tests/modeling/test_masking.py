@@ -13,7 +13,7 @@ from errors import raises_sentence
 from qkv.configuration.axes import STATE_KERNELS, PatternName
 from qkv.modeling.kernels.state_cache import hold_states
 from qkv.modeling.masking import build_mask, build_masks, build_memory_mask
-from qkv.modeling.position.token_layout import MaskSizes
+from qkv.modeling.position.token_layout import MaskSizes, Packing
 
 pytestmark = pytest.mark.upstream
 
@@ -44,9 +44,10 @@ def hidden(length=LENGTH, batch=BATCH):
     return torch.zeros(batch, length, 6)
 
 
-def seen_by(config, sizes, *args, **kwargs):
+def seen_by(config, sizes, keep=None, **packing):
     """The dense mask of the only pattern, as booleans (B, T, S)."""
-    mask = build_masks(config, hidden(sizes.length), sizes, *args, build=partial(build_mask, "eager"), **kwargs)
+    build = partial(build_mask, "eager")
+    mask = build_masks(config, hidden(sizes.length), sizes, keep, Packing(**packing), build)
     (additive,) = mask.masks.values()
     if additive is None:
         return torch.ones(BATCH, sizes.length, sizes.total, dtype=torch.bool)
@@ -151,7 +152,7 @@ RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5
 def test_mask_of_packed_documents(stack, pattern, ones, start):
     config = config_of(stack, pattern)
     keep = torch.ones(BATCH, LENGTH) if ones else None
-    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, RESTARTS + start)
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, position_ids=RESTARTS + start)
     wanted = expected(stack, pattern, documents=DOCUMENTS, positions=RESTARTS)
     assert torch.equal(actual, wanted)
 
@@ -184,7 +185,7 @@ def test_mask_of_packed_boundaries(stack, pattern, ones):
     actual = seen_by(config, sizes, keep, cu_seq_lens_q=boundaries)
     rows = {"documents": DOCUMENTS[:1].expand(BATCH, -1), "positions": RESTARTS[:1].expand(BATCH, -1)}
     assert torch.equal(actual, expected(stack, pattern, **rows))
-    built = build_masks(config, hidden(), sizes, keep, cu_seq_lens_q=boundaries)
+    built = build_masks(config, hidden(), sizes, keep, Packing(cu_seq_lens_q=boundaries))
     assert torch.equal(built.positions.expand(BATCH, -1), rows["positions"])
 
 
@@ -196,7 +197,7 @@ def test_mask_of_packed_and_padded_rows(stack, pattern):
     keep = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0]])
     places = torch.tensor([[0, 0, 0, 1, 2, 0, 0, 1, 2, 3, 0], [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]])
     documents = torch.tensor([[0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]])
-    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, places)
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, position_ids=places)
     wanted = expected(stack, pattern, keep=keep, documents=documents, positions=places)
     assert torch.equal(*real_rows(actual, wanted, keep))
 
@@ -271,7 +272,7 @@ def test_kernels_that_keep_a_state_have_masks_of_tokens(kernel):
     mask = build_masks(config, hidden(), sizes, keep).masks["full"]
     assert torch.equal(mask.padding, keep.bool()) and mask.documents is None
     places = torch.arange(LENGTH)[None] % 4
-    mask = build_masks(config, hidden(), sizes, None, places).masks["full"]
+    mask = build_masks(config, hidden(), sizes, None, Packing(places)).masks["full"]
     assert torch.equal(mask.documents, torch.arange(LENGTH)[None] // 4) and mask.padding is None
     cache = DynamicCache()
     hold_states(config, cache)

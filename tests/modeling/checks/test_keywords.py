@@ -180,7 +180,7 @@ def test_masks_of_static_caches_take_either_name() -> None:
     cache = StaticCache(config=model.config, max_cache_len=6)
     padding = torch.tensor([[0, 1, 1]])
     options = {"inputs_embeds": torch.empty(1, 3, 0), "attention_mask": padding, "config": model.config}
-    masks = [model.create_masks_for_generate(**options, **{name: cache})["full"] for name in (OLD_NAME, NEW_NAME)]
+    masks = [model.create_masks_for_generate(**options, **{name: cache}).masks["full"] for name in (OLD_NAME, NEW_NAME)]
     assert torch.equal(*masks) and masks[0].shape[-1] == 6
 
 

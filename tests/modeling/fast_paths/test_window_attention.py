@@ -8,7 +8,7 @@ import torch
 import reference
 from comparison import assert_same, draw, encoder, exact
 from qkv.modeling.fast_paths import windows
-from qkv.modeling.fast_paths.window_attention import attend_in_windows
+from qkv.modeling.fast_paths.window_attention import Scores, attend_in_windows
 from qkv.modeling.masking import mask_rule
 from qkv.modeling.position.token_layout import TokenLayout
 
@@ -33,7 +33,7 @@ def test_values_and_gradients_of_grouped_heads(pattern: str, chosen: tuple[int, 
     with exact(), mock.patch.multiple(windows, QUERIES=4, SHARE=100.0):
         predicate, _ = mask_rule(config, pattern, layout)
         mask = windows.window_mask(config, pattern, predicate, layout, windows.TokenRange(0, LENGTH, 0, LENGTH))
-        actual = attend_in_windows(*heads, mask=mask, scaling=0.5)
+        actual = attend_in_windows(tuple(heads), mask, Scores(0.5, 0.0, None))
     rows = ((), chosen)
 
     def visible(row: int, query: int, key: int) -> bool:

@@ -360,8 +360,8 @@ def test_rows_together_are_those_one_by_one(rows: int) -> None:
     _, chunks, size, width = mask.chunks.shape
     draw = torch.Generator().manual_seed(0)
     heads = [torch.randn(2, 29, count, 2, generator=draw).transpose(1, 2) for count in (4, 2, 2)]
-    options = {"position_bias": torch.randn(rows * chunks or 1, 4, size, width, generator=draw), "scaling": 1.0}
-    expected = window_attention.attend_in_windows(*heads, mask=mask, **options)
+    scores = window_attention.Scores(1.0, 0.0, torch.randn(rows * chunks or 1, 4, size, width, generator=draw))
+    expected = window_attention.attend_in_windows(tuple(heads), mask, scores)
     repeated = tuple(window_attention.repeat_heads(each, 4 // each.shape[1]).transpose(1, 2) for each in heads)
-    actual = window_attention.attend_together(repeated, mask, options)
+    actual = window_attention.attend_together(repeated, mask, scores)
     torch.testing.assert_close(actual, expected)

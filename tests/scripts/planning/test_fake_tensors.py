@@ -1,5 +1,6 @@
-"""What stands in for what depends on numbers has its shapes, and goes when it is not needed any more."""
+"""Stand-ins for operations that depend on data have the shapes of these, and leave with the block."""
 
+import pytest
 import torch
 
 from qkv.configuration import presets
@@ -29,7 +30,14 @@ def test_labels_are_aligned_in_tensors_of_the_same_shapes() -> None:
     assert aten._ctc_loss_backward.Tensor(real[0], *given, *real, 0).shape == ctc_loss_backward(real[0], *given).shape
 
 
-def test_numbers_are_looked_at_again_afterwards() -> None:
+def test_fused_dropout_drops_as_many_units() -> None:
+    torch.manual_seed(0)
+    with data_independent(fused=True):
+        dropped = torch.nn.Dropout(0.25).train()(torch.ones(10_000))
+    assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)] and 2300 < (dropped == 0).sum() < 2700
+
+
+def test_stand_ins_leave_with_the_block() -> None:
     real = (matching.matched, loss.gather_pairs, torch.backends.mkldnn.enabled)
     values, due = torch.arange(4), torch.tensor([True, False, True, False])
     with data_independent():

@@ -1,8 +1,8 @@
-"""A step without numbers takes the memory and sends the bytes of the real one."""
+"""A step on fake tensors takes the memory and sends the bytes of a real one; strategies share what they promise."""
 
 import resource
+from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,11 +19,19 @@ from torch.utils.flop_counter import FlopCounterMode
 from qkv.modeling.heads import language_modeling
 from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
+from qkv.scripts.planning.arguments import DEVICES
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
-from qkv.scripts.planning.predict import count_parameters, predict_step
-from qkv.scripts.planning.simulate import DTYPES, FLOPS, Setup, apply_fsdp, simulate, take_step
+from qkv.scripts.planning.simulate import (
+    DTYPES,
+    FLOPS,
+    Setup,
+    apply_fsdp,
+    count_parameters,
+    simulate,
+    take_step,
+)
 from qkv.scripts.training.accelerator import apply_tensor_parallel
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
@@ -135,9 +143,29 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         distributed.destroy_process_group()
     (traced,) = tracker.collectives.values()
-    trained = count_parameters(subject)["trained"]
-    (planned,) = predict_step(partial(simulate, subject), here(world_size=2), trained, subject).communication
+    (planned,) = simulate(subject, here(world_size=2)).communication
     assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
+
+
+def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
+    subject = subject_of("gpt2")
+    alone, four = simulate(subject, here()), simulate(subject, here(world_size=4))
+    weights = 4 * count_parameters(subject)["total"]
+    assert alone.memory["weights"] == weights and alone.communication == []
+    assert four.memory == {**alone.memory, "buckets": weights}
+    assert four.communication == [Collective("all-reduce", 4, 4, calls=1, bytes=weights, sent=1.5 * weights)]
+
+
+def test_pairs_of_all_devices_are_contrasted() -> None:
+    subject = find("shapes-captions", [f"model.{part}_config.num_hidden_layers=1" for part in ("text", "vision")], None)
+    few, many = (simulate(subject, here(world_size=world, batch=2, fused=True)) for world in (4, 512))
+    # Two vectors of 64 numbers for each of the 2 pairs of a device, and two scalars beside the gradients.
+    gathered = 512 * 2 * 2 * 64 * 4
+    sent: Counter[str] = Counter()
+    for found in many.communication:
+        sent[found.kind] += found.bytes
+    assert sent == {"all-gather": gathered, "all-reduce": few.memory["weights"] + 2 * 4, "reduce-scatter": gathered}
+    assert many.memory["activations"] > few.memory["activations"] + gathered
 
 
 def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_once() -> None:
@@ -230,6 +258,19 @@ def test_gradients_of_a_convolution_take_twice_its_flops(kind: str, groups: int)
         forward = counter.get_total_flops()
         found.sum().backward()
     assert counter.get_total_flops() == 3 * forward > 0
+
+
+def test_checkpointing_takes_less_memory() -> None:
+    plain, checkpointed = (simulate(subject_of("gpt2"), here(batch=8, checkpointing=on)) for on in (False, True))
+    assert checkpointed.memory["activations"] < plain.memory["activations"] / 2
+
+
+def test_rings_share_the_ports_of_their_nodes() -> None:
+    """1 GB summed up by 8 devices of a node, by 64 in 8 nodes, and by 8 that are alone in theirs."""
+    for devices, per_node, rate in ((8, 8, 450), (64, 8, 400), (8, 1, 50)):
+        reduced = Collective("all-reduce", devices, per_node)
+        reduced.add(10**9)
+        assert reduced.seconds(DEVICES["h100"]) == pytest.approx(2 * (devices - 1) / devices / rate)
 
 
 def test_no_weights_are_allocated() -> None:

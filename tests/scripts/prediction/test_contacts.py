@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import own_runs
 from qkv.scripts.cli import main
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.source import open_source
 

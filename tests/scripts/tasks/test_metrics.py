@@ -173,9 +173,9 @@ def test_metrics_are_modules_of_evaluate(name: str, monkeypatch: pytest.MonkeyPa
 def test_unknown_metric_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "load", lambda name, **options: (_ for _ in ()).throw(FileNotFoundError(name)))
     with pytest.raises(ValueError, match="metrics='rougee'"):
-        registry.load(recipe.load("translate", ["data=dates", "metrics=[rougee]"]))
+        registry.load(recipe.load("translate", ["data=numbers", "metrics=[rougee]"]))
     with pytest.raises(ValueError, match=r"metrics=\['cer'\] .*text-generation"):
-        registry.load(recipe.load("docs-lm", ["data=dates", "metrics=[cer]", "text.made=20"]))
+        registry.load(recipe.load("docs-lm", ["data=numbers", "metrics=[cer]", "text.made=20"]))
 
 
 class Length(evaluate.Metric):
@@ -194,7 +194,7 @@ class Length(evaluate.Metric):
 def test_metrics_of_the_hub_stand_beside_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "load", lambda name, **options: Length(**options))
     load.cache_clear()
-    task = registry.load(recipe.load("translate", ["data=dates", "text.made=20", "metrics=[me/length, cer]"]))
+    task = registry.load(recipe.load("translate", ["data=numbers", "text.made=20", "metrics=[me/length, cer]"]))
     found = task.measure({"loss": 1.0, "targets": 1.0}, [("ab", "ab"), ("cdef", "cdeg")])
     assert found["length"] == 3 and isinstance(found["length"], float) and found["cer"] == pytest.approx(1 / 6)
     assert {"loss", "exact_match"} <= found.keys()

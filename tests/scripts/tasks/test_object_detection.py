@@ -11,9 +11,8 @@ from datasets import Image as Picture
 from PIL import Image
 from transformers import DetrForObjectDetection, pipeline
 
-from qkv.scripts.data.examples import Batch
+from qkv.scripts.data.examples import Batch, InvalidRecord
 from qkv.scripts.data.image_data import check_objects
-from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.example_data.shapes import scenes
 from qkv.scripts.lab.stock_model import build_chosen

@@ -52,7 +52,7 @@ def test_what_has_no_words_is_judged_by_its_characters(task: Task) -> None:
 
 
 def test_texts_without_targets_are_refused() -> None:
-    with pytest.raises(ValueError, match="data='c' has no targets to write; take data=numbers or data=dates"):
+    with pytest.raises(ValueError, match="data='c' has no targets to write; take data=numbers"):
         Seq2Seq(RECIPE, Corpus("c", "t", "s", {"train": ["a"], "test": ["b"]}))
 
 
