@@ -15,10 +15,11 @@ from qkv.scripts.data.examples import Batch, InvalidRecord
 from qkv.scripts.data.image_data import check_objects
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.example_data.shapes import scenes
+from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.run import Run, build, train
+from qkv.scripts.training.run import Run, train
 
 NAMES = ["circle", "square", "triangle"]
 TINY = ["model.hidden_size=16", "model.encoder.num_hidden_layers=1", "model.decoder.num_hidden_layers=2",
@@ -169,7 +170,7 @@ def test_the_stock_model_has_our_loss(task: Task) -> None:
     """On one batch it is what transformers itself makes of it, and in parts it adds up, as its own does not."""
     torch.manual_seed(0)
     words = ["model_source=stock", "stock.decoder_layers=2"]
-    model = build(recipe.load("shapes-detect", [*TINY, *words]), task).eval()
+    model = build_chosen(recipe.load("shapes-detect", [*TINY, *words]), task).eval()
     assert isinstance(model, DetrForObjectDetection) and model.config.id2label == dict(enumerate(NAMES))
     batch = task.collate(task.train.__getitems__(range(8)), None)
     given = {name: value for name, value in batch.items() if name != "_size"}

@@ -17,10 +17,11 @@ from transformers import (
 from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.examples import model_inputs
+from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.run import build, train
+from qkv.scripts.training.run import train
 from sine_waves import recordings, tone
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
@@ -134,7 +135,7 @@ def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
     stock = [f"stock.{name}=16" for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels")]
     words = [f"data={folder}", "holdout=0.1", "model_source=stock", *TINY, *stock]
     task = task_of(folder)
-    model = build(recipe.load("spoken-digits", words), task).eval()
+    model = build_chosen(recipe.load("spoken-digits", words), task).eval()
     assert type(model) is Speech2TextForConditionalGeneration
     records = task.train.__getitems__([0, 5])
     batch = task.collate(records, None)
