@@ -122,8 +122,8 @@ def row_reader(table: Table, source: Source, options: Options) -> Callable[[Reco
         values = {role: part(row, *name.partition(".")[::2]) for role, name in columns.items()}
         if check_both:
             tags = [stored[tag] for tag in as_list(values["label"])] if stored else values["label"]
-            values["text"], values["label"] = check_both(json.dumps([values["text"], tags]))
-            return values
+            both = check_both(values["text"], tags) or (values["text"].strip(), tags.strip())
+            return values | dict(zip(("text", "label"), both, strict=True))
         if source.medium != "text":
             values[source.medium] = located(values[source.medium], table.folder)
         checked = {role: checks[role](value) for role, value in values.items()}
