@@ -84,12 +84,11 @@ $(LLAMA_CPP_SOURCE):
 		cmake -S $@/vendor/llama.cpp -B $@/build -DCMAKE_BUILD_TYPE=None -DGGML_OPENMP=OFF -DLLAMA_BUILD_COMMON=OFF && \
 		cmake --build $@/build --target llama --parallel 2 >$@/build/log
 
-# The pages of `qkv attend` and `qkv demo` in Chromium, which `apt-get install chromium` brings, or QKV_CHROMIUM names; screenshots are
-# compared with stored ones, and `make browser STORE=--store` stores them again.
+# The pages of `qkv attend` and `qkv demo` in Chromium, which `apt-get install chromium` brings, or QKV_CHROMIUM names.
 browser:
 	$(MAKE) install VENV=$(VENV)-browser
 	$(VENV)-browser/bin/python -m pip install -c constraints.txt playwright
-	$(VENV)-browser/bin/pytest -q -rs tests/browser tests/scripts/web_demo/test_browser.py $(STORE)
+	$(VENV)-browser/bin/pytest -q -rs tests/browser tests/scripts/web_demo/test_browser.py
 
 # The tests that transformers runs on its own models, over every family; writes their page. They are in its source
 # distribution; a checkout of the same version, at TRANSFORMERS_SOURCE, has more.
@@ -111,7 +110,7 @@ cells: install
 	$(VENV)/bin/pytest -q -m slow tests/cells --page model_cards/CELLS.md
 
 # Long runs, kills, full disks, in an hour; writes their page. QKV_SOAK_SEED is what all that is random follows from,
-# and QKV_SOAK_CALLS, _TOKENS, _LENGTH, _LOADS, _KILLS and _PAIRS say how often.
+# and QKV_SOAK_CALLS, _KILLS, _PAIRS and _WRITES say how often.
 soak: install
 	rm -f model_cards/SOAK.json
 	nice $(VENV)/bin/pytest -q tests/soak --page model_cards/SOAK.md

@@ -1,4 +1,4 @@
-"""One block of a model of pairs, and what a model returns: residues read pairs, then pairs residues and each other.
+"""One block of a model of pairs, and the outputs of models: residues read pairs, then pairs residues and each other.
 
 Shapes: B batch, S sequences of an alignment, L residues, D width of a residue, C width of a pair.
 """
@@ -14,9 +14,11 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import ModelOutput
 
 from ...configuration.configuration_pair import QkvPairConfig
+from ..context import LayerContext
 from ..feed_forward import MLP
+from ..kernel import wants_weights
 from ..normalization import Residual
-from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores
+from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores, with_bias
 from .outer_product import OUTER_PRODUCTS
 from .triangles import TriangleMultiplication
 
@@ -37,7 +39,7 @@ class PairOutput(BaseModelOutput):
 
 @dataclass
 class PairClassifierOutput(ModelOutput):
-    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and what the model returned."""
+    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and outputs of the model."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -47,7 +49,7 @@ class PairClassifierOutput(ModelOutput):
 
 
 def pair_output(outputs: PairOutput, logits: Tensor, loss: Tensor | None) -> PairClassifierOutput:
-    """Join scores of pairs with what the model returned."""
+    """Join scores of pairs with outputs of the model."""
     return PairClassifierOutput(loss, logits, outputs.pair_hidden_state, outputs.hidden_states, outputs.attentions)
 
 
@@ -92,7 +94,7 @@ class PairBlock(GradientCheckpointingLayer):
             self.add_pair_modules(config, layer_index)
 
     def add_pair_modules(self, config: QkvPairConfig, layer_index: int) -> None:
-        """Add what updates pairs, which a last block lacks where no pairs are read after it."""
+        """Add the modules that update pairs; a last block lacks them where no pairs are read after it."""
         residue, pair = config.residue_stack(), config.pair_stack()
         self.outer_product = OUTER_PRODUCTS[config.outer_product](
             residue, config.outer_product_size, config.pair_hidden_size
@@ -111,34 +113,36 @@ class PairBlock(GradientCheckpointingLayer):
     def forward(
         self, hidden: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        hidden, weights = self.attend_rows(hidden, mask_scores(self.row_bias(pair), mask), kwargs)
+        context = LayerContext(backend=kwargs["attention_implementation"])
+        weighted = context._replace(weights=wants_weights(self.row_attn.config, kwargs))
+        hidden, weights = self.attend_rows(hidden, with_bias(weighted, mask_scores(self.row_bias(pair), mask)))
         rows = hidden if hidden.ndim == 4 else hidden[:, None]
-        rows = self.update_columns(rows, sequence_mask, kwargs)
+        rows = self.update_columns(rows, sequence_mask, context)
         if self.updates_pairs:
-            pair = self.update_pairs(rows, pair, mask, sequence_mask, kwargs["attention_implementation"])
+            pair = self.update_pairs(rows, pair, mask, sequence_mask, context)
         return rows if hidden.ndim == 4 else rows[:, 0], pair, weights
 
-    def attend_rows(self, hidden: Tensor, bias: Tensor | None, kwargs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def attend_rows(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
         """Attend along a chain, or along each row of an alignment: (B, L, D) or (B, S, L, D) -> same, weights."""
-        branch, weights = self.row_attn(
-            self.row_attn_residual.input(hidden), bias, chunk_size=self.chunk_size, **kwargs
-        )
+        given = self.row_attn_residual.input(hidden)
+        branch, weights = self.row_attn(given, context=context, chunk_size=self.chunk_size)
         return self.row_attn_residual(hidden, branch), weights
 
-    def update_columns(self, rows: Tensor, sequence_mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+    def update_columns(self, rows: Tensor, sequence_mask: Tensor | None, context: LayerContext) -> Tensor:
         """Attend along the columns of an alignment, and transform each residue: (B, S, L, D) -> same."""
         if self.column_attn is not None and self.column_attn_residual is not None:
-            columns, bias = self.column_attn_residual.input(rows).transpose(1, 2), mask_scores(None, sequence_mask)
-            branch, _ = self.column_attn(columns, bias, chunk_size=self.chunk_size, **kwargs)
+            columns = self.column_attn_residual.input(rows).transpose(1, 2)
+            context = with_bias(context, mask_scores(None, sequence_mask))
+            branch, _ = self.column_attn(columns, context=context, chunk_size=self.chunk_size)
             rows = self.column_attn_residual(rows, branch.transpose(1, 2))
         return self.transition_residual(rows, self.transition(self.transition_residual.input(rows)))
 
     def update_pairs(
-        self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, backend: str
+        self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, context: LayerContext
     ) -> Tensor:
         """Read residues by outer products, then pairs along triangles, and transform each: (B, L, L, C) -> same."""
         pair = pair + self.outer_product(rows, mask_alignment(rows, mask, sequence_mask), self.chunk_size)
-        options = {"chunk_size": self.chunk_size, "attention_implementation": backend}
+        options = {"context": context, "chunk_size": self.chunk_size}
         pair = self.add("outgoing", pair, mask)
         pair = self.add("incoming", pair, mask)
         pair = self.add("starting", pair, mask, **options)
@@ -146,14 +150,14 @@ class PairBlock(GradientCheckpointingLayer):
         return self.add("pair_transition", pair)
 
     def add(self, name: str, pair: Tensor, *given: Any, **kwargs: Any) -> Tensor:
-        """Add what a module makes of normalised pairs to them."""
+        """Add the output of a module for normalised pairs to them."""
         residual: Any = self.pair_residuals[name]
         added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *given, **kwargs))
         return added
 
 
 def mask_alignment(rows: Tensor, mask: Tensor | None, sequence_mask: Tensor | None) -> Tensor | None:
-    """Return which residues of an alignment are real, those of real sequences: (B, L), (B, S) -> (B, S, L)."""
+    """Mark the real residues of real sequences of an alignment: (B, L), (B, S) -> (B, S, L)."""
     if mask is None and sequence_mask is None:
         return None
     real = torch.ones(rows.shape[:3], dtype=torch.bool, device=rows.device)

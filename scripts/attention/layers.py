@@ -47,6 +47,11 @@ class AttentionLayer:
     kind: str
 
     @property
+    def is_ours(self) -> bool:
+        """True for a layer of ours or of a published copy."""
+        return self.kind in KINDS.values() or any(looks_up(each, "by_mask") for each in type(self.module).__mro__)
+
+    @property
     def is_of_tokens(self) -> bool:
         """False where sequences of an alignment or pairs attend to each other; `layers` must name these."""
         return stack_path(self.path, self.module)[1] not in AXES.values()
@@ -76,17 +81,21 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
 def kind_of(module: nn.Module) -> str | None:
     """Return the kind of an attention module, None for any other module.
 
-    In transformers, attention that can be captured looks up its function by name in `forward`.
+    Attention that can be captured looks up its function by name in `forward`.
     """
     kind = next((KINDS[base.__name__] for base in type(module).__mro__ if base.__name__ in KINDS), None)
-    code = getattr(plain_forward(module), "__code__", None)
-    looks_up = code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
-    return kind or ("softmax" if looks_up else None)
+    return kind or ("softmax" if looks_up(type(module), "ALL_ATTENTION_FUNCTIONS") else None)
 
 
-def plain_forward(module: nn.Module) -> Any:
-    """Return the `forward` of a module's class, without decorators."""
-    return inspect.unwrap(type(module).forward)
+def looks_up(kind: type, name: str) -> bool:
+    """Tell whether the `forward` of a class looks up a global name."""
+    code = getattr(plain_forward(kind), "__code__", None)
+    return code is not None and name in code.co_names
+
+
+def plain_forward(kind: type) -> Any:
+    """Return the `forward` of a class, without decorators."""
+    return inspect.unwrap(getattr(kind, "forward", None))  # type: ignore[arg-type]
 
 
 def stack_path(path: str, module: nn.Module) -> tuple[str, str]:
@@ -115,35 +124,31 @@ def chosen_layers(layers: Sequence[AttentionLayer], wanted: Layers) -> list[Atte
     ValueError for an unknown stack, and for a number that its stack, or without a mapping the deepest, lacks.
     """
     counts = Counter(layer.stack for layer in layers)
-    by_stack: Any = (
-        wanted if isinstance(wanted, Mapping) else {each.stack: wanted for each in layers if each.is_of_tokens}
-    )
-    for stack, indices in by_stack.items():
-        if stack not in counts:
-            raise ValueError(f"layers names the stack {stack!r}, which is not in the model; name {', '.join(counts)}")
-        check_indices("layers", indices, counts[stack] if by_stack is wanted else max(counts.values()))
-    chosen = {stack: existing(indices, counts[stack]) for stack, indices in by_stack.items()}
+    by_stack = wanted if isinstance(wanted, Mapping) else {}
+    for stack in by_stack.keys() - counts.keys():
+        raise ValueError(f"layers names the stack {stack!r}, which is not in the model; name {', '.join(counts)}")
+    if not isinstance(wanted, Mapping):
+        choose("layers", wanted, max(counts.values()))
+        by_stack = {each.stack: in_range(wanted, counts[each.stack]) for each in layers if each.is_of_tokens}
+    chosen = {stack: choose("layers", indices, counts[stack]) for stack, indices in by_stack.items()}
     return [layer for layer in layers if layer.number in chosen.get(layer.stack, ())]
 
 
-def numbers(indices: Indices) -> list[int]:
-    """Return the numbers that indices name one by one."""
+def in_range(indices: Indices, count: int) -> Indices:
+    """Leave out the numbers that a shorter stack lacks."""
     if indices is None or isinstance(indices, slice):
-        return []
-    return [indices] if isinstance(indices, int) else list(map(int, indices))
+        return indices
+    return [number for number in ([indices] if isinstance(indices, int) else indices) if -count <= number < count]
 
 
-def check_indices(name: str, indices: Indices, count: int) -> None:
-    """Raise ValueError for an index that does not exist among `count`."""
-    absent = [number for number in numbers(indices) if not -count <= number < count]
-    if absent:
-        raise ValueError(
-            f"{name} asks for {absent[0]}, but there are {count}; name some from 0 to {count - 1}, or a slice"
-        )
-
-
-def existing(indices: Indices, count: int) -> list[int]:
-    """Return the indices that exist among `count`, from 0."""
+def choose(name: str, indices: Indices, count: int) -> list[int]:
+    """Return the indices among `count`, from 0; ValueError for one that does not exist."""
     if indices is None or isinstance(indices, slice):
-        return list(range(count)[slice(None) if indices is None else indices])
-    return [number % count for number in numbers(indices) if -count <= number < count]
+        return list(range(count)[indices or slice(None)])
+    given = [indices] if isinstance(indices, int) else list(map(int, indices))
+    for number in given:
+        if not -count <= number < count:
+            raise ValueError(
+                f"{name} asks for {number}, but there are {count}; name some from 0 to {count - 1}, or a slice"
+            )
+    return [number % count for number in given]

@@ -1,26 +1,19 @@
 """Record the attention of one layer while its model runs.
 
-Shapes: B batch, T queries, S keys, H heads, K head_dim; h heads and q queries asked for.
+Shapes: B batch, T queries, S keys, H heads; h heads and q queries asked for.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.module_tracker import ModuleTracker
 
-from qkv.scripts.attention.layers import AttentionLayer, Indices, check_indices, existing
-from qkv.scripts.attention.records import AttentionRecord, CapturedAttention
-from qkv.scripts.attention.weights import (
-    AttentionCall,
-    Layout,
-    attention_scores,
-    attention_weights,
-)
+from qkv.scripts.attention.layers import AttentionLayer, Indices, choose
+from qkv.scripts.attention.records import AttentionRecord
+from qkv.scripts.attention.weights import AttentionCall, attention_weights
 
-AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 # Backends whose masks tell what each query sees.
 BACKENDS = ("eager", "sdpa", "flex_attention")
 # `is_bw` is true in a backward pass, where a checkpointed layer runs again.
@@ -30,66 +23,68 @@ TRACKER = ModuleTracker()
 def check_backend(backend: str, *, is_batching: bool = False) -> None:
     """Raise ValueError for a backend whose masks do not tell what each query sees."""
     if is_batching or backend not in BACKENDS:
-        what = "continuous batching" if is_batching else f"attn_implementation={backend!r}"
+        name = "continuous batching" if is_batching else f"attn_implementation={backend!r}"
         raise ValueError(
-            f"{what} does not tell which keys a query sees; capture with {', '.join(BACKENDS)} by "
+            f"{name} does not tell which keys a query sees; capture with {', '.join(BACKENDS)} by "
             "model.set_attn_implementation, and generate"
         )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The rows that are captured of a layer, and whether their scores are, too."""
+class Place(NamedTuple):
+    """The place of a document in its batch: its row, the places of its queries and keys, and the shape (B, T, S)."""
 
-    heads: Indices
-    queries: Indices
-    scores: bool
+    row: int
+    queries: Tensor
+    keys: Tensor
+    shape: tuple[int, int, int]
 
 
 class Recorder:
-    """Record the attention of one layer whose weights follow from the call of an attention function."""
+    """Make one record of each forward of a layer from the calls of its attention function.
 
-    def __init__(self, layer: AttentionLayer, wanted: Wanted, captured: CapturedAttention) -> None:
-        self.layer, self.wanted, self.captured, self.step = layer, wanted, captured, 0
+    `wanted` are heads and queries; `keep` is called with every record.
+    """
 
-    def attend(self, attend: AttentionFunction, backend: str, module: nn.Module, *given: Any, **options: Any) -> Any:
-        """Call an attention function of a backend, and record the rows that are asked for."""
-        mixed, weights = attend(module, *given, **options)
-        check_backend(backend, is_batching=options.get("cache") is not None)
-        if not TRACKER.is_bw:
-            self.record(self.read(module, *given, backend=backend, **options))
-        return mixed, weights
+    def __init__(
+        self, layer: AttentionLayer, wanted: tuple[Indices, Indices], keep: Callable[[AttentionRecord], None]
+    ) -> None:
+        self.layer, self.wanted, self.keep, self.step = layer, wanted, keep, 0
+        # Weights, the place of a document, and the numbers of their rows among the queries asked for.
+        self.parts: list[tuple[Tensor, Place | None, Tensor]] = []
 
-    def read(self, module: nn.Module, *given: Any, backend: str, **options: Any) -> AttentionCall:
-        """Read the arguments of an attention function."""
-        return AttentionCall.of(module, *given, backend=backend, **options)
-
-    def count_queries(self, call: AttentionCall) -> int:
-        """Return the number of queries in a row as the caller gave it, padding included."""
-        return call.query.shape[2]
-
-    def lay_out(self, call: AttentionCall, queries: Tensor) -> Layout:
-        """Divide a call into the parts in which its queries read."""
-        return Layout.of(call, queries)
+    def count(self, *counts: int) -> tuple[Tensor, ...]:
+        """Choose among the heads and queries of a forward; ValueError for an index that does not exist."""
+        names = zip(("heads", "queries"), self.wanted, counts, strict=True)
+        self.heads, self.queries = (choose(*each) for each in names)
+        self.counts = counts
+        return torch.tensor(self.heads, dtype=torch.long), torch.tensor(self.queries, dtype=torch.long)
 
     @torch.no_grad()
-    def record(self, call: AttentionCall) -> None:
-        """Compute the rows that are asked for, and record them."""
-        num_heads, device = call.query.shape[1], call.query.device
-        record = self.start(num_heads, self.count_queries(call))
-        heads = torch.tensor(record.heads, device=device)
-        layout = self.lay_out(call, torch.tensor(record.queries, dtype=torch.long, device=device))
-        record.weights = layout.assemble(lambda part: attention_weights(part.call, heads, part.own))
-        if self.wanted.scores:
-            record.scores = layout.assemble(lambda part: attention_scores(part.call, heads, part.own), -torch.inf)
+    def add(self, call: AttentionCall, place: Place | None = None) -> None:
+        """Compute the rows of a call that are asked for."""
+        indices = self.count(call.query.shape[1], call.query.shape[2] if place is None else place.shape[1])
+        heads, queries = (each.to(call.query.device) for each in indices)
+        rows = own = queries
+        if place is not None:
+            rows, own = (queries[:, None] == place.queries).nonzero().unbind(1)
+        self.parts.append((attention_weights(call, heads, own), place, rows))
 
-    def start(self, num_heads: int, num_queries: int) -> AttentionRecord:
-        """Add a record of this layer's next forward, its weights not yet there."""
-        wanted, layer, counts = self.wanted, self.layer, (num_heads, num_queries)
-        check_indices("heads", wanted.heads, num_heads)
-        check_indices("queries", wanted.queries, num_queries)
-        indices = existing(wanted.heads, num_heads), existing(wanted.queries, num_queries)
-        record = AttentionRecord(layer.stack, layer.number, self.step, *indices, *counts, torch.empty(0))
-        self.captured.append(record)
+    def joined(self, rows: int = 1) -> Tensor:
+        """Join documents to their batch, or columns of a grid of so many rows, to weights of (B, h, q, S)."""
+        parts, self.parts = self.parts, []
+        whole, place, _ = parts[0]
+        if place is None:
+            return torch.cat([each.unflatten(0, (rows, -1)) for each, *_ in parts], dim=1).flatten(0, 1)
+        batch, _, keys = place.shape
+        whole = whole.new_zeros(batch, len(self.heads), len(self.queries), keys)
+        for weights, where, index in parts:
+            assert where is not None  # all of them are documents
+            whole[where.row][:, index[:, None], where.keys] = weights[0]
+        return whole
+
+    def append(self, weights: Tensor) -> None:
+        """Keep the record of a forward."""
+        layer = self.layer
+        record = (layer.stack, layer.number, self.step, self.heads, self.queries, *self.counts, weights)
+        self.keep(AttentionRecord(*record))
         self.step += 1
-        return record

@@ -3,9 +3,8 @@
 Shapes: B batch, h heads and q queries asked for, S keys.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +17,9 @@ class AttentionRecord:
 
     `stack` is encoder, decoder, cross, text, image, or a path; `step` counts the forwards of the layer, of which
     `generate` makes one for each token; `heads` and `queries` are those asked for, out of `num_heads` and
-    `num_queries`. A query that sees nothing, as padding, has zeros; scores are minus infinity where a key is hidden.
+    `num_queries`. A query that sees nothing, as padding, has zeros.
 
-    Shapes: weights and scores (B, h, q, S)
+    Shapes: weights (B, h, q, S)
     """
 
     stack: str
@@ -31,13 +30,6 @@ class AttentionRecord:
     num_heads: int
     num_queries: int
     weights: Tensor
-    scores: Tensor | None = None
-
-    def combined(self, records: Iterable["AttentionRecord"], combine: Callable[..., Tensor], **changes: Any) -> Any:
-        """Return this record with combined weights and scores; `combine` gets a list and the value of a missing key."""
-        weights = combine([record.weights for record in records], 0.0)
-        scores = None if self.scores is None else combine([record.scores for record in records], -torch.inf)
-        return replace(self, weights=weights, scores=scores, **changes)
 
 
 class CapturedAttention(list[AttentionRecord]):
@@ -82,18 +74,15 @@ class CapturedAttention(list[AttentionRecord]):
 
         Shapes: forwards of (B, h, q, S) -> (B, h, sum of q, largest S)
         """
-        records = self.select(stack or self.only_stack(), layer)
-        keys = max(record.weights.shape[-1] for record in records)
-
-        def stacked(parts: list[Tensor], missing: float) -> Tensor:
-            return torch.cat([F.pad(part, (0, keys - part.shape[-1]), value=missing) for part in parts], dim=2)
-
-        queries, count = list[int](), 0
+        if stack is None and len(self.stacks) != 1:
+            raise ValueError(f"stack=None is ambiguous; give one of {', '.join(self.stacks) or 'none'}")
+        records = self.select(stack, layer)
+        keys, queries, count = max(record.weights.shape[-1] for record in records), list[int](), 0
         for record in records:
             queries += [count + query for query in record.queries]
             count += record.num_queries
-        joined: AttentionRecord = records[0].combined(records, stacked, step=0, queries=queries, num_queries=count)
-        return joined
+        padded = [F.pad(record.weights, (0, keys - record.weights.shape[-1])) for record in records]
+        return replace(records[0], weights=torch.cat(padded, dim=2), step=0, queries=queries, num_queries=count)
 
     def beams(self, beam_indices: Tensor) -> "CapturedAttention":
         """Return the records of the winning beams: in each forward the row that the winner's token came from.
@@ -108,15 +97,5 @@ class CapturedAttention(list[AttentionRecord]):
                 continue  # a forward after the last token of every winner
             index = beam_indices[:, record.step if shared == 1 else 0].to(record.weights.device)
             chosen, ended = index.clamp(min=0) // shared, (index < 0).view(-1, 1, 1, 1)
-
-            def follow(parts: list[Tensor], _: float, chosen: Tensor = chosen, ended: Tensor = ended) -> Tensor:
-                return parts[0].index_select(0, chosen).masked_fill(ended, 0)
-
-            won.append(record.combined([record], follow))
+            won.append(replace(record, weights=record.weights.index_select(0, chosen).masked_fill(ended, 0)))
         return CapturedAttention(self.depths, won)
-
-    def only_stack(self) -> str:
-        """Return the captured stack; ValueError where there are several."""
-        if len(self.stacks) != 1:
-            raise ValueError(f"stack=None is ambiguous; give one of {', '.join(self.stacks) or 'none'}")
-        return self.stacks[0]

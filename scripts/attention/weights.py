@@ -1,12 +1,10 @@
 """Rows of attention weights, computed again from queries and keys for some heads and queries.
 
-Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; h heads and q queries asked
-for; documents packed in a row have their own T and S.
+Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; h heads and q queries asked for.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,108 +15,92 @@ SCORES = 2**20
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The inputs of an attention function: (B, H, T, K), 2 x (B, G, S, K), its mask and all that changes scores.
+    """The inputs of an attention function that decide its weights: (B, H, T, K), (B, G, S, K), its mask and the rest.
 
     With `is_causal`, no mask means that a query sees the keys up to its own place.
     """
 
     query: Tensor
     key: Tensor
-    value: Tensor
     mask: Any
     scaling: float
     is_causal: bool
-    position_bias: Tensor | None = None
+    bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
 
     @classmethod
-    def of(cls, module: nn.Module, *given: Any, backend: str, **options: Any) -> Self:
+    def of(cls, backend: str, module: nn.Module, query: Tensor, key: Tensor, mask: Any, **options: Any) -> Self:
         """Read the arguments with which transformers calls an attention function."""
-        query, key, value, mask = (*given, options.pop("attention_mask", None))[:4]
-        causal = options.get("is_causal")
+        causal, scaling = options.get("is_causal"), options.get("scaling")
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        scaling = options.get("scaling")
         return cls(
             query.detach(),
             key.detach(),
-            value.detach(),
             mask,
             query.shape[-1] ** -0.5 if scaling is None else scaling,
             bool(causal) and backend != "eager" and query.shape[2] > 1,
             *(options.get(name) for name in ("position_bias", "softcap", "s_aux")),
         )
 
-    def keys_of(self, heads: Tensor, states: Tensor) -> Tensor:
-        """Return the keys or values that some heads read: (B, G, S, K) -> (B, h, S, K)."""
-        return states.index_select(1, heads // (self.query.shape[1] // states.shape[1]))
 
-    def bias_rows(self, heads: Tensor, places: Tensor) -> Tensor | None:
-        """Return the bias of the scores of some rows: (B or 1, h or 1, q or 1, S)."""
-        return None if self.position_bias is None else self.rows_of(self.position_bias, heads, places)
-
-    def rows_of(self, pairs: Tensor, heads: Tensor, places: Tensor) -> Tensor:
-        """Select heads and rows of a tensor over pairs; a dimension of 1 stays: (B, H, T, S) -> (B, h, q, S)."""
-        pairs = pairs if pairs.shape[1] == 1 else pairs.index_select(1, heads)
-        pairs = pairs if pairs.shape[2] == 1 else pairs.index_select(2, places)
-        return pairs[..., : self.key.shape[2]]
-
-    def visible_keys(self, heads: Tensor, places: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return which keys some queries see, None for all, and what the mask adds to scores: (B, h or 1, q, S)."""
-        keys = torch.arange(self.key.shape[2], device=places.device)
-        if self.mask is None:
-            return (keys[None] <= places[:, None] if self.is_causal else None), None
-        if hasattr(self.mask, "mask_mod"):  # flex attention's block mask
-            index = torch.arange(len(self.query), device=places.device), heads, places, keys
-            shaped = (each.view([-1 if axis == own else 1 for own in range(4)]) for axis, each in enumerate(index))
-            return self.mask.mask_mod(*shaped), None
-        mask = self.rows_of(self.mask, heads, places)
-        if mask.dtype == torch.bool:
-            return mask, None
-        # A finished mask may add numbers beside those that hide: the least number, or minus infinity.
-        seen = mask > torch.finfo(mask.dtype).min / 2
-        return seen, torch.where(seen, mask, 0)
+def select(pairs: Tensor, heads: Tensor, places: Tensor, keys: int) -> Tensor:
+    """Select heads and rows of a tensor over pairs; a dimension of 1 stays: (B, H, T, S) -> (B, h, q, S)."""
+    pairs = pairs if pairs.shape[1] == 1 else pairs.index_select(1, heads)
+    pairs = pairs if pairs.shape[2] == 1 else pairs.index_select(2, places)
+    return pairs[..., :keys]
 
 
-class Part(NamedTuple):
-    """A part of a call inside of which queries read keys: all of it, or one of the documents packed in a row.
+def visible_keys(call: AttentionCall, heads: Tensor, places: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return which keys some queries see, None for all, and what the mask adds to scores: (B, h or 1, q, S)."""
+    count = call.key.shape[2]
+    keys = torch.arange(count, device=places.device)
+    if call.mask is None:
+        return (keys[None] <= places[:, None] if call.is_causal else None), None
+    if hasattr(call.mask, "rows_of"):  # windows in chunks
+        return call.mask.rows_of(places[None] + call.mask.span.query), None
+    if hasattr(call.mask, "mask_mod"):  # flex attention's block mask
+        index = torch.arange(len(call.query), device=places.device), heads, places, keys
+        shaped = (each.view([-1 if axis == own else 1 for own in range(4)]) for axis, each in enumerate(index))
+        return call.mask.mask_mod(*shaped), None
+    mask = select(call.mask, heads, places, count)
+    if mask.dtype == torch.bool:
+        return mask, None
+    # A finished mask may add numbers beside those that hide: the least number, or minus infinity.
+    seen = mask > torch.finfo(mask.dtype).min / 2
+    return seen, torch.where(seen, mask, 0)
 
-    `own` are the places in the part of the queries asked for, and `queries` the part's place in the row that the
-    forward computes. Their weights go to `rows` of those asked for, at `columns`, in the row `batch` of the caller's
-    batch; None where the part has all rows.
+
+def score_bias(call: AttentionCall, heads: Tensor, places: Tensor) -> Tensor | None:
+    """Return the bias of the scores of some rows: (B or 1, h or 1, q or 1, S)."""
+    if call.bias is None:
+        return None
+    if not hasattr(call.mask, "chunks"):
+        return select(call.bias, heads, places, call.key.shape[2])
+    return spread_bias(call.mask, call.bias.index_select(1, heads), heads, places, call.key.shape[2])
+
+
+def spread_bias(mask: Any, bias: Tensor, heads: Tensor, places: Tensor, count: int) -> Tensor:
+    """Put the bias of chunks (B * N or N or 1, h, C, W) in the rows of some queries: (B or 1, h, q, S).
+
+    It is zero where a chunk has no key, which none of its queries sees. Queries that see all keys have another bias.
     """
-
-    call: AttentionCall
-    own: Tensor
-    queries: slice
-    batch: int | None
-    rows: Tensor
-    columns: Tensor
-
-
-class Layout(NamedTuple):
-    """The parts of a call, and the shape (B, q, S) of its rows as the caller gave the batch."""
-
-    parts: list[Part]
-    shape: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, call: AttentionCall, queries: Tensor) -> "Layout":
-        """Return the layout of a call that is one part."""
-        columns = torch.arange(call.key.shape[2], device=call.key.device)
-        part = Part(call, queries, slice(None), None, torch.arange(len(queries), device=queries.device), columns)
-        return cls([part], (len(call.query), len(queries), len(columns)))
-
-    def assemble(self, compute: Callable[[Part], Tensor], missing: float = 0.0) -> Tensor:
-        """Compute each part (B or 1, h, q, S) and put it where the caller has it: (B, h, q, S)."""
-        computed = [compute(part) for part in self.parts]
-        if self.parts[0].batch is None:
-            return computed[0]
-        batch, queries, keys = self.shape
-        whole = computed[0].new_full((batch, computed[0].shape[1], queries, keys), missing)
-        for part, rows in zip(self.parts, computed, strict=True):
-            whole[part.batch, :, part.rows[:, None], part.columns] = rows[0].to(whole.dtype)
-        return whole
+    _, chunks, size, _ = mask.chunks.shape
+    bias = bias.expand(max(len(bias), chunks), -1, -1, -1).unflatten(0, (-1, chunks))
+    # Chunks have every `step`-th query, and those of the first query's class come first.
+    chunk = places % mask.step * (chunks // mask.step) + places // mask.step // size
+    within = places // mask.step % size
+    rows = max(len(bias), *map(len, (mask.keys, mask.chunks, mask.rows)))
+    seen = mask.chunks[:, chunk, within].expand(rows, -1, -1) == 0
+    keys = torch.where(seen, mask.keys[:, chunk].expand(rows, -1, -1).long() - mask.span.key, count)
+    own = bias.transpose(2, 3)[:, chunk, within].expand(rows, -1, -1, -1)
+    spread = own.new_zeros(rows, len(places), len(heads), count + 1)
+    spread = spread.scatter(-1, keys[:, :, None].expand(-1, -1, len(heads), -1), own)[..., :count].transpose(1, 2)
+    if mask.rows_bias is not None:
+        whole, wanted = mask.rows_bias.index_select(1, heads).expand(rows, -1, -1, -1), mask.span.query + places
+        for row, query, number in (mask.rows.expand(rows, -1)[:, None] == wanted[:, None]).nonzero().tolist():
+            spread[row, :, query] = whole[row, :, number]
+    return spread
 
 
 def attention_scores(call: AttentionCall, heads: Tensor, places: Tensor) -> Tensor:
@@ -128,15 +110,13 @@ def attention_scores(call: AttentionCall, heads: Tensor, places: Tensor) -> Tens
         https://arxiv.org/abs/2408.00118
     """
     query = call.query.index_select(1, heads).index_select(2, places)
-    scores = query @ call.keys_of(heads, call.key).transpose(-1, -2) * call.scaling
+    key = call.key.index_select(1, heads // (call.query.shape[1] // call.key.shape[1]))
+    scores = query @ key.transpose(-1, -2) * call.scaling
     if call.softcap is not None:
         scores = torch.tanh(scores / call.softcap) * call.softcap
-    bias = call.bias_rows(heads, places)
-    if bias is not None:
-        scores = scores + bias
-    seen, added = call.visible_keys(heads, places)
-    if added is not None:
-        scores = scores + added.to(scores.dtype)
+    bias, (seen, added) = score_bias(call, heads, places), visible_keys(call, heads, places)
+    for each in (bias, added):
+        scores = scores if each is None else scores + each.to(scores.dtype)
     return scores if seen is None else scores.masked_fill(~seen, -torch.inf)
 
 
@@ -145,8 +125,8 @@ def attention_weights(call: AttentionCall, heads: Tensor, places: Tensor) -> Ten
     some = max(SCORES // (len(call.query) * len(heads) * call.key.shape[2]), 1)
     weights = call.query.new_empty(len(call.query), len(heads), len(places), call.key.shape[2])
     for start in range(0, len(places), some):
-        own = places[start : start + some]
-        weights[:, :, start : start + some] = normalise(attention_scores(call, heads, own), heads, call.sinks)
+        scores = attention_scores(call, heads, places[start : start + some])
+        weights[:, :, start : start + some] = normalise(scores, heads, call.sinks)
     return weights
 
 

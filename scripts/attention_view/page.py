@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qkv.scripts.attention_view.stacks import Stack, Weights
+from qkv.scripts.attention_view.stacks import Stack
 
 FOLDER = Path(__file__).parent / "page"
 LEVELS = 255  # steps of a weight
@@ -88,16 +88,11 @@ def stack_data(stack: Stack) -> dict[str, Any]:
         "weights": packed(np.rint((stack.weights - least[..., None]) / width * LEVELS).astype("u1")),
         "least": packed(least.astype("<f4")),
         "greatest": packed(greatest.astype("<f4")),
-        "entropy": rounded(stack.entropy),
-        "distance": None if stack.distance is None else rounded(stack.distance),
+        "entropy": stack.entropy.astype(float).round(3).tolist(),
+        "distance": None if stack.distance is None else stack.distance.astype(float).round(3).tolist(),
     }
 
 
 def packed(values: Any) -> str:
     """Return numbers as compressed bytes in base64, for `DecompressionStream("deflate")`."""
     return b64encode(zlib.compress(values.tobytes(), 9)).decode()
-
-
-def rounded(values: Weights) -> list[list[float]]:
-    """Return numbers by layer and head with as many digits as are read."""
-    return [[round(float(value), 3) for value in row] for row in values]

@@ -12,8 +12,7 @@ from torch import Tensor
 Kind = Literal["tokens", "patches", "frames", "objects"]
 # Characters of a label that are kept, and tokens before the patches of a grid that are tried.
 LONGEST, PREFIXES = 80, 8
-# Pixels of the longest side of a picture: a small image is enlarged, pixel by pixel.
-SMALLEST, LARGEST = 224, 448
+LARGEST = 448  # pixels of the longest side of a picture
 WINDOW, HOP = 400, 160  # samples of a frame of a spectrogram and between two, as in speech recognition at 16 kHz
 
 
@@ -135,13 +134,7 @@ def png(pixels: Any) -> bytes:
     """Return pixels (height, width) or (height, width, 3) as a PNG whose longest side suits a page."""
     from PIL import Image
 
-    image = Image.fromarray(np.asarray(pixels))
-    longest = max(image.size)
-    if longest > LARGEST:
-        image.thumbnail((LARGEST, LARGEST))
-    elif longest < SMALLEST:
-        times = SMALLEST // longest
-        image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
-    content = io.BytesIO()
+    image, content = Image.fromarray(np.asarray(pixels)), io.BytesIO()
+    image.thumbnail((LARGEST, LARGEST))  # which never enlarges
     image.save(content, "PNG", optimize=True)
     return content.getvalue()

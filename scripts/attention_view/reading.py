@@ -22,6 +22,7 @@ from qkv.scripts.attention_view.positions import (
     token_labels,
 )
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
+from qkv.scripts.probes.layers import evaluating
 
 SOUNDS = ("input_features", "input_values")
 OBJECTS = 20  # object queries that are shown, those of the highest score
@@ -70,9 +71,17 @@ class Reading:
         """Return the shown row of an input."""
         return self.inputs[name][min(self.row, len(self.inputs[name]) - 1)]
 
+    @property
     def residues(self) -> int:
-        """Return the number of residues of the chains of a batch, with padding."""
+        """The number of residues of the chains of a batch, with padding."""
         return int(self.inputs["input_ids" if "input_ids" in self.inputs else "inputs_embeds"].shape[1])
+
+    @property
+    def objects(self) -> Tensor | None:
+        """The probabilities of classes of object queries, without that of no object; None of a model without boxes."""
+        if getattr(self.outputs, "pred_boxes", None) is None:
+            return None
+        return self.outputs.logits[self.row].float().softmax(-1)[:, :-1]
 
     def weights_row(self, stack: str) -> tuple[int, int]:
         """Return the row of captured weights that is shown, and the number of rows.
@@ -81,7 +90,7 @@ class Reading:
         """
         count, place = 1, 0
         if stack in AXES.values():
-            count, place = self.residues(), self.residue or 0
+            count, place = self.residues, self.residue or 0
         elif "msa_ids" in self.inputs:
             count = 1 + self.inputs["msa_ids"].shape[1]
         return self.row * count + place, rows_of(self.inputs) * count
@@ -93,18 +102,13 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
 
     ValueError for layers or heads that do not exist, and for kernels without weights.
     """
-    model = reading.model
-    inputs = reading.inputs
+    model, inputs = reading.model, reading.inputs
     if "use_cache" in inspect.signature(type(model).forward).parameters:
         inputs = {**inputs, "use_cache": False}
     layers = shown_layers(reading, layers)
-    queries, was_training = queries_captured(reading, layers), model.training
-    model.eval()
-    try:
-        with capture_attention(model, inputs, layers=layers, heads=heads, queries=queries) as captured:
-            reading.outputs = captured.outputs
-    finally:
-        model.train(was_training)
+    rows: Any = {"layers": layers, "heads": heads, "queries": queries_captured(reading, layers)}
+    with evaluating(model), capture_attention(model, inputs, **rows) as captured:
+        reading.outputs = captured.outputs
     return stacks_of(reading, captured)
 
 
@@ -123,7 +127,7 @@ def shown_layers(reading: Reading, layers: Layers) -> Layers:
     if all(stacks.values()):
         name = type(reading.model).__name__
         raise ValueError(f"residue={reading.residue} is for attention of pairs, and {name} has none; leave it out")
-    length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues()
+    length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues
     if reading.residue not in range(length):
         raise ValueError(f"residue={reading.residue}, but the chain has {length}; name one from 0 to {length - 1}")
     return named or dict.fromkeys(stacks, layers)
@@ -196,7 +200,7 @@ def sequence_of(reading: Reading, stack: str, side: str) -> str:
         return "sequences"
     if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
         return name
-    has_target = reading.is_encoder_decoder or has_objects(reading)
+    has_target = reading.is_encoder_decoder or reading.objects is not None
     if (name == "cross" and side == "queries") or (name == "decoder" and has_target):
         writes = reading.is_encoder_decoder and reading.prompt is not None
         target = "target" if reading.is_encoder_decoder else "objects"
@@ -206,26 +210,11 @@ def sequence_of(reading: Reading, stack: str, side: str) -> str:
     return "sound" if any(key in inputs for key in SOUNDS) else "text"
 
 
-def has_objects(reading: Reading) -> bool:
-    """Tell whether the decoder predicts objects."""
-    return getattr(reading.outputs, "pred_boxes", None) is not None
-
-
 def name_tokens(reading: Reading, name: str) -> Positions | None:
     """Name the tokens of an input."""
     if name not in reading.inputs:
         return None
     return Positions("tokens", token_labels(reading.own(name).tolist(), reading.tokenizer))
-
-
-def name_written(reading: Reading, count: int) -> Positions:
-    """Name the rows of the decoder by the tokens that they wrote."""
-    return Positions("tokens", token_labels(reading.next_tokens, reading.tokenizer))
-
-
-def name_sequences(reading: Reading, count: int) -> Positions:
-    """Name the sequences of an alignment, of which the chain is the first."""
-    return Positions("tokens", ["chain", *(f"sequence {number}" for number in range(1, count))])
 
 
 def name_patches(reading: Reading, count: int) -> Positions | None:
@@ -248,22 +237,19 @@ def name_frames(reading: Reading, count: int) -> Positions:
 
 def name_objects(reading: Reading, count: int) -> Positions | None:
     """Name object queries by the class that each predicts, "no object" among them, and its probability."""
-    if not has_objects(reading):
+    if reading.objects is None:
         return None
-    names = reading.model.config.id2label
-    best = reading.outputs.logits[reading.row].float().softmax(-1)[:, :-1].max(-1)
-    labels = [
-        shortened(f"{names.get(index, index)} {score:.0%}")
-        for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
+    names, best = reading.model.config.id2label, reading.objects.max(-1)
+    found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    labels = [shortened(f"{names.get(index, index)} {score:.0%}") for score, index in found]
     return objects(labels, reading.outputs.pred_boxes[reading.row].tolist())
 
 
 NAMES: dict[str, Callable[[Reading, int], Positions | None]] = {
     "text": lambda reading, _: name_tokens(reading, "input_ids"),
     "target": lambda reading, _: name_tokens(reading, "decoder_input_ids"),
-    "written": name_written,
-    "sequences": name_sequences,
+    "written": lambda reading, _: Positions("tokens", token_labels(reading.next_tokens, reading.tokenizer)),
+    "sequences": lambda _, count: Positions("tokens", ["chain", *(f"sequence {each}" for each in range(1, count))]),
     "image": name_patches,
     "sound": name_frames,
     "objects": name_objects,
@@ -273,9 +259,8 @@ MASKS = {"text": "attention_mask", "target": "decoder_attention_mask", "sound": 
 
 def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | None:
     """Return the positions of a sequence that are shown, no padding and the best objects; None where all are."""
-    if sequence == "objects" and has_objects(reading):
-        scores = reading.outputs.logits[reading.row].float().softmax(-1)[:, :-1].amax(-1)
-        return scores.argsort(descending=True)[:OBJECTS].tolist()
+    if sequence == "objects" and reading.objects is not None:
+        return reading.objects.amax(-1).argsort(descending=True)[:OBJECTS].tolist()
     mask = reading.inputs.get("msa_attention_mask" if sequence == "sequences" else MASKS.get(sequence, ""))
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None

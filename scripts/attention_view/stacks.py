@@ -144,14 +144,7 @@ def halved(positions: Positions) -> tuple[Positions, Groups]:
 
 def note_of(positions: Positions) -> str:
     """Say how a sequence was reduced."""
-    if positions.kind in ("patches", "frames"):
-        shape = (
-            "in {} rows and {} columns".format(*positions.grid) if positions.grid else f"{len(positions)} groups in all"
-        )
-        sums = "the sum of their weights as keys, the mean as queries"
-        return f"Neighbouring {positions.kind} are shown together, {shape}: {sums}"
-    kind = "object queries" if positions.kind == "objects" else "tokens"
-    return (
-        f"The first {len(positions):,} {kind} are shown; the weights of the other {positions.rest:,} are one last "
-        "column, their sum"
-    )
+    count, kind = f"{len(positions):,}", positions.kind
+    if kind in ("patches", "frames"):
+        return f"Neighbouring {kind} are shown together, {count} in all: their sum as keys, their mean as queries"
+    return f"The first {count} {kind} are shown; the weights of the other {positions.rest:,} are one last column"

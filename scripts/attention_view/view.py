@@ -86,18 +86,14 @@ def attend(
 
     ValueError for an unknown input, layer or option, and for a kernel without weights.
     """
-    if not isinstance(model, nn.Module):
-        known = [*OPTIONS["attend"], *LOADING]
-        for key in options.keys() - set(known):
-            raise ValueError(f"{key}= is no option; {did_you_mean(key, known, 'options')}")
+    is_built = isinstance(model, nn.Module)
+    known = ["row", "residue"] if is_built else [*OPTIONS["attend"], *LOADING]
+    for key in options.keys() - set(known):
+        raise ValueError(f"{key}= is no option here; {did_you_mean(key, known, 'options')}")
+    if not is_built:
         return attend_source(str(model), str(inputs), options, layers, heads)
-    unknown = sorted(options.keys() - {"row", "residue"})
-    if unknown or not isinstance(inputs, Mapping):
-        name = f"{unknown[0]}=" if unknown else f"inputs={inputs!r}"
-        raise ValueError(
-            f"{name} is for a run, a folder or a Hub id; a model takes a dict of tensors, such as "
-            'tokenizer("a text", return_tensors="pt"), and row= and residue= beside it'
-        )
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f'inputs={inputs!r}, but a model takes a dict, as of tokenizer("a text", return_tensors="pt")')
     row, count = options.get("row", 0), rows_of(inputs)
     if not 0 <= row < count:
         raise ValueError(f"row={row}, but inputs have {count} rows; name one from 0 to {count - 1}")
@@ -109,14 +105,16 @@ def attend_source(
     name: str, given: str, options: dict[str, Any], layers: Layers = None, heads: Indices = None
 ) -> AttentionView:
     """Open a model and show its attention for an input from the shell."""
-    loading, own = ({k: v for k, v in options.items() if (k in LOADING) == wanted} for wanted in (True, False))
-    source = open_source(name, loading.get("revision"), trust_remote_code=loading.get("trust_remote_code", False))
-    layers = indices_of("layers", own.pop("layers", None)) if layers is None else layers
-    heads = indices_of("heads", own.pop("heads", None)) if heads is None else heads
+    own = dict(options)
+    source = open_source(name, own.pop("revision", None), trust_remote_code=own.pop("trust_remote_code", False))
+    chosen = [
+        indices_of(key, own.pop(key, None)) if wanted is None else wanted
+        for key, wanted in (("layers", layers), ("heads", heads))
+    ]
     residue = own.pop("residue", None)
     reading = read_source(source, given, own)
     reading.residue = residue
-    return view_of(title_of(source), reading, layers, heads)
+    return view_of(title_of(source), reading, *chosen)
 
 
 def title_of(source: Source) -> str:

@@ -23,7 +23,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from qkv.scripts.common.environment import data_name, local_files
-from qkv.scripts.common.files import remembered_hash
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
 from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
@@ -244,7 +244,7 @@ def identity(where: str) -> str:
     for path in given:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         for file in files:
-            digest.update(f"{file.relative_to(path)} {remembered_hash(file)}\n".encode())
+            digest.update(f"{file.relative_to(path)} {file_hash(file)}\n".encode())
     return f"{','.join(path.name for path in given)} {digest.hexdigest()}"
 
 

@@ -11,8 +11,7 @@ from transformers import AutoConfig
 
 from qkv import modeling
 from qkv.configuration.axes import TABLE_POSITIONS
-from qkv.modeling.conversion.config import lost_on_reading, read_config
-from qkv.modeling.conversion.convert import chosen, is_ours, official_heads
+from qkv.modeling.conversion.convert import chosen, conversions_of, is_ours
 from qkv.modeling.conversion.files import located, named
 from qkv.scripts.recipes.schema import Fields
 
@@ -56,11 +55,11 @@ def config_of_init(init: str) -> Any:
         config = AutoConfig.from_pretrained(folder)
         if is_ours(folder):
             return config
-        architecture, head = chosen(official_heads(*named(folder)), config, lost_on_reading)
+        conversion = chosen(conversions_of(*named(folder)), config)
     except ValueError as error:
         raise ValueError(f"init={init!r}: {error}") from None
-    config = read_config(architecture, head, config)
-    config.architectures = [head.ours.__name__]
+    config = conversion.read(config)
+    config.architectures = [conversion.ours]
     return config
 
 

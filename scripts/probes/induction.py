@@ -64,12 +64,9 @@ def repeated_tokens(model: Any, length: int | None = None, sequences: int = SEQU
             f"length={length} random tokens are too few, or do not fit {positions} positions with their repetition; "
             f"give a length from 2 to {LENGTH if positions is None else positions // 2}"
         )
-    allowed = torch.ones(config.vocab_size)
-    for name in SPECIAL:
-        token = getattr(config, name, None)
-        for each in token if isinstance(token, list) else [token]:
-            if each is not None and 0 <= each < config.vocab_size:
-                allowed[each] = 0
+    given = [getattr(config, name, None) for name in SPECIAL]
+    special = {token for each in given for token in (each if isinstance(each, list) else [each])}
+    allowed = torch.tensor([float(token not in special) for token in range(config.vocab_size)])
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.multinomial(allowed, sequences * length, replacement=True, generator=generator)
     return drawn.view(sequences, length).repeat(1, 2).to(model.device)

@@ -1,19 +1,22 @@
 """Inspect a model: `qkv.inspect` runs all probes on one batch and returns a table and a figure."""
 
-import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention import statistics
-from qkv.scripts.attention.capture import capture_attention
-from qkv.scripts.attention.core import hooked, models_around, unskipped
+from qkv.scripts.attention.capture import capture_attention, hooked
 from qkv.scripts.attention.layers import attention_layers
-from qkv.scripts.attention.records import AttentionRecord, CapturedAttention
+from qkv.scripts.attention.records import AttentionRecord
+from qkv.scripts.attention.statistics import (
+    attention_distance,
+    attention_entropy,
+    first_token_attention,
+    mean_of_heads,
+)
 from qkv.scripts.probes.induction import induction_score, is_causal_language_model, repeated_tokens
 from qkv.scripts.probes.layers import (
     IGNORED,
@@ -30,8 +33,7 @@ from qkv.scripts.probes.layers import (
     one_pass,
     real_tokens,
 )
-from qkv.scripts.probes.places import Grid, Places, places_of, recorded_grids
-from qkv.scripts.probes.positions import add_positions
+from qkv.scripts.probes.positions import Grid, Places, add_positions, places_of, recorded_grids
 from qkv.scripts.probes.table import ProbeTable
 
 # Models whose logits are scores of tokens or pairs, and not of several classes.
@@ -73,10 +75,18 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
             f"batch is a {type(batch).__name__}, and should be the inputs of a forward by name; give a dict, as "
             "{'input_ids': ...}"
         )
-    inspection = Inspection(model, random_batch(model) if batch is None else batch)
+    batch, table = random_batch(model) if batch is None else batch, ProbeTable(type(model).__name__)
     with evaluating(model):
-        inspection.run()
-    return inspection.table
+        seen = probe_forward(table, model, batch)
+        if getattr(seen.outputs, "loss", None) is not None:
+            for place, gradient in layer_gradients(model, batch).items():
+                table.add_layer(place, activation_statistics(seen.real_tokens(place, gradient), "gradient_"))
+        probe_lens(table, model, batch, seen)
+        if is_causal_language_model(model):
+            for layer, scores in enumerate(induction_score(model)):
+                table.add_heads("induction", ("decoder", layer), scores)
+        add_positions(table, model, batch, seen.tokens, seen.grids)
+    return table
 
 
 def random_batch(model: Any) -> Batch:
@@ -90,81 +100,54 @@ def random_batch(model: Any) -> Batch:
     return {"input_ids": repeated_tokens(model)}
 
 
-class Inspection:
-    """The probes of one model on one batch: masks of real queries, numbers of tokens and grids by stack."""
+@dataclass
+class Forward:
+    """One forward: outputs of the model and its layers, and by stack the real queries, number of tokens and grid."""
 
-    def __init__(self, model: PreTrainedModel, batch: Batch) -> None:
-        self.model, self.batch, self.table = model, batch, ProbeTable(type(model).__name__)
-        self.masks, self.tokens, self.grids = dict[str, Tensor | None](), dict[str, int](), dict[str, Grid]()
-        self.outputs = dict[Place, Any]()
+    outputs: Any = None
+    layers: dict[Place, Any] = field(default_factory=dict)
+    real: dict[str, Tensor | None] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    grids: dict[str, Grid] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Add the rows of all probes."""
-        outputs = self.observe()
-        if getattr(outputs, "loss", None) is not None:
-            for place, gradient in layer_gradients(self.model, self.batch).items():
-                self.add_layer(place, activation_statistics(self.real(place, gradient), "gradient_"))
-        logits = getattr(outputs, "logits", None)
-        if isinstance(logits, Tensor) and self.outputs and not type(self.model).__name__.endswith(WITHOUT_CLASSES):
-            targets = lens_targets(self.model, self.batch, logits)
-            for place, own in lens_logits(self.model, self.batch, self.outputs):
-                self.add_layer(place, lens_statistics(own, targets))
-        if is_causal_language_model(self.model):
-            for layer, scores in enumerate(induction_score(self.model)):
-                self.add_heads("induction", ("decoder", layer), scores)
-        add_positions(self.table, self.model, self.batch, self.tokens, self.grids)
+    def real_tokens(self, place: Place, hidden: Tensor) -> Tensor:
+        """Return the vectors of the real tokens of a layer: (N, D)."""
+        return real_tokens(hidden, self.real.get(place[0]))
 
-    @torch.no_grad()
-    def observe(self) -> Any:
-        """Run the model once, and add the rows of heads and of activations."""
-        every, wanted = attention_layers(self.model), dict[str, list[int]]()
-        for layer in every:
-            if layer.kind != "gated_delta" and layer.is_of_tokens:
-                wanted.setdefault(layer.stack, []).append(layer.number)
-        with ExitStack() as stack:
-            self.grids = stack.enter_context(recorded_grids(self.model))
-            stack.enter_context(unskipped(models_around(self.model)))
-            captured = stack.enter_context(capture_attention(self.model, layers=wanted))
-            # Hooks run in the order in which they came: the capture's, by which a record is complete, were before.
-            stack.enter_context(
-                hooked(dict.fromkeys((layer.module for layer in every), lambda *_: self.drain(captured)))
-            )
-            hooks = {
-                each: lambda *seen, p=place: self.keep(p, seen[2]) for place, each in model_layers(self.model).items()
-            }
-            stack.enter_context(hooked(hooks))
-            return self.model(**one_pass(self.model, self.batch))
 
-    def drain(self, captured: CapturedAttention) -> None:
-        """Add the rows of heads, and drop their weights."""
-        for record in captured:
-            mask = real_queries(record, padding_mask(self.model, record.stack, self.batch))
-            self.masks[record.stack], self.tokens[record.stack] = mask, record.num_queries
-            places = places_of(self.model, record.stack, record.num_queries, self.batch, self.grids)
-            for probe, values in head_statistics(record, mask, places):
-                self.add_heads(probe, (record.stack, record.layer), values)
-        captured.clear()
+@torch.no_grad()
+def probe_forward(table: ProbeTable, model: PreTrainedModel, batch: Batch) -> Forward:
+    """Run the model once, and add the rows of heads and of activations."""
+    seen, wanted = Forward(), dict[str, list[int]]()
 
-    def keep(self, place: Place, output: Any) -> None:
-        """Add the rows of a layer's output, and keep it for the logit lens."""
-        self.outputs[place] = output
-        vectors = self.real(place, hidden_of(output))
-        self.add_layer(place, activation_statistics(vectors) | {"max_abs": vectors.abs().max().item()})
+    def probe_heads(record: AttentionRecord) -> None:
+        real = real_queries(record, padding_mask(model, record.stack, batch))
+        seen.real[record.stack], seen.tokens[record.stack] = real, record.num_queries
+        places = places_of(model, record.stack, record.num_queries, batch, seen.grids)
+        for probe, values in head_statistics(record, real, places):
+            table.add_heads(probe, (record.stack, record.layer), values)
 
-    def real(self, place: Place, hidden: Tensor) -> Tensor:
-        """Return the vectors of a layer's real tokens: (N, D)."""
-        return real_tokens(hidden, self.masks.get(place[0]))
+    def probe_output(place: Place, output: Any) -> None:
+        seen.layers[place] = output
+        vectors = seen.real_tokens(place, hidden_of(output))
+        table.add_layer(place, activation_statistics(vectors) | {"max_abs": vectors.abs().max().item()})
 
-    def add_heads(self, probe: str, place: Place, values: Tensor) -> None:
-        """Add a row for each head that has a value: (H,)."""
-        for head, value in enumerate(values.tolist()):
-            if not math.isnan(value):
-                self.table.add(probe, place[0], value, layer=place[1], head=head)
+    for layer in attention_layers(model):
+        if layer.kind != "gated_delta" and layer.is_of_tokens:
+            wanted.setdefault(layer.stack, []).append(layer.number)
+    hooks = {each: lambda *run, p=place: probe_output(p, run[2]) for place, each in model_layers(model).items()}
+    with recorded_grids(model) as seen.grids, capture_attention(model, layers=wanted, each=probe_heads), hooked(hooks):
+        seen.outputs = model(**one_pass(model, batch))
+    return seen
 
-    def add_layer(self, place: Place, values: Mapping[str, float]) -> None:
-        """Add a row for each statistic of a layer."""
-        for probe, value in values.items():
-            self.table.add(probe, place[0], value, layer=place[1])
+
+def probe_lens(table: ProbeTable, model: PreTrainedModel, batch: Batch, seen: Forward) -> None:
+    """Add the rows of the logit lens, where a model has layers and predicts classes."""
+    logits = getattr(seen.outputs, "logits", None)
+    if isinstance(logits, Tensor) and seen.layers and not type(model).__name__.endswith(WITHOUT_CLASSES):
+        targets = lens_targets(model, batch, logits)
+        for place, own in lens_logits(model, batch, seen.layers):
+            table.add_layer(place, lens_statistics(own, targets))
 
 
 def head_statistics(
@@ -177,14 +160,14 @@ def head_statistics(
     # Weights of kernel="linear" with rotations may be negative.
     is_distribution, is_self = bool((weights >= 0).all()), record.stack != "cross" and weights.shape[-1] == count
     if is_distribution:
-        yield "entropy", statistics.mean_of_heads(statistics.attention_entropy(weights), real)
+        yield "entropy", mean_of_heads(attention_entropy(weights), real)
     if is_distribution and is_self and places is not None:
         own = weights[:, :, places.prefix :, places.prefix :]
-        distance = statistics.attention_distance(own, places.places) / own.float().sum(-1)
-        yield "distance", statistics.mean_of_heads(distance, real[:, places.prefix :])
+        distance = attention_distance(own, places.places) / own.float().sum(-1)
+        yield "distance", mean_of_heads(distance, real[:, places.prefix :])
     first = (real if is_self else weights.amax((1, 2)) > 0).int().argmax(-1)
     later = real & (torch.arange(count, device=real.device) > first[:, None]) if is_self else real
-    yield "first_token", statistics.mean_of_heads(statistics.first_token_attention(weights, first), later)
+    yield "first_token", mean_of_heads(first_token_attention(weights, first), later)
 
 
 def real_queries(record: AttentionRecord, mask: Tensor | None) -> Tensor | None:

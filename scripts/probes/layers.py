@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qkv.modeling.heads.loss import next_tokens
-from qkv.scripts.attention.core import hooked, models_around, unskipped
+from qkv.scripts.attention.capture import hooked, whole_layers
 from qkv.scripts.attention.layers import attention_layers
 
 Batch = Mapping[str, Any]
@@ -114,7 +114,7 @@ def layer_gradients(model: nn.Module, batch: Batch) -> dict[Place, Tensor]:
 
     hooks = {module: lambda *seen, place=place: keep(place, seen[2]) for place, module in model_layers(model).items()}
     # Checkpointed layers run again in the backward pass, and as before.
-    with frozen(model), unskipped(models_around(model)), hooked(hooks):
+    with frozen(model), whole_layers(model), hooked(hooks):
         loss = getattr(model(**one_pass(model, batch)), "loss", None)
         if loss is None or not loss.requires_grad or not hidden:
             return {}
@@ -139,7 +139,7 @@ def lens_logits(model: nn.Module, batch: Batch, outputs: Mapping[Place, Any]) ->
     read = {place: module for place, module in layers.items() if place[0] == head_stack}
     last = list(read.values())[-1]
     for place in read:
-        with unskipped(models_around(model)), hooked({last: lambda *_, place=place: outputs[place]}):
+        with whole_layers(model), hooked({last: lambda *_, place=place: outputs[place]}):
             yield place, model(**one_pass(model, batch)).logits
 
 

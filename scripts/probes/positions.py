@@ -1,11 +1,13 @@
-"""Similarity of positions: of the vectors that tell them apart, or how a score changes with their distance.
+"""Places of tokens, and the similarity of positions: of their vectors, or of rotated scores by distance.
 
-Shapes: T positions, D hidden_size, H heads, K head_dim.
+Shapes: T positions, C coordinates of a place, 1 in a text and 2 in an image, D hidden_size, H heads, K head_dim.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from os.path import commonprefix
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +15,67 @@ from torch.nn import functional as F
 
 from qkv.modeling.position.hooks import Embedded, apply_rotation
 from qkv.modeling.stack import Stack
-from qkv.scripts.probes.places import Grid, places_of, stack_of
+from qkv.scripts.attention.capture import hooked, model_around
+from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.probes.table import ProbeTable
 
+Grid = tuple[int, int]
+# Tokens in front of the patches of an image: of a class, of distillation, registers.
+MOST_PREFIX_TOKENS = 8
 # Tables of positions in models of transformers, by the last part of their path.
 TABLE = re.compile(r"(?:^|\.)(wpe|pos_embed|position_embeddings?|embed_positions)(\.weight)?$")
-# The stack, the name of the rows, and vectors (T, D) or the expected score by distance (T,).
-Encodings = Iterator[tuple[str, str, Tensor]]
+# The stack, a type of its layers or None, and vectors (T, D) or the expected score by distance (T,).
+Encodings = Iterator[tuple[str, str | None, Tensor]]
+
+
+class Places(NamedTuple):
+    """Places (T, C) of the tokens of a stack after some without a place, as a class token."""
+
+    prefix: int
+    places: Tensor
+
+
+@contextmanager
+def recorded_grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
+    """Record, by stack, the grid of patches that each of our stacks makes of its images."""
+    grids: dict[str, Grid] = {}
+
+    def record(stack: str, embedded: Any) -> None:
+        if getattr(embedded, "grid", None) is not None:
+            grids[stack] = embedded.grid
+
+    stacks = {stack_of(model, path): each for path, each in model.named_modules() if isinstance(each, Stack)}
+    with hooked({each.embed_tokens: lambda *run, name=name: record(name, run[2]) for name, each in stacks.items()}):
+        yield grids
+
+
+def stack_of(model: nn.Module, path: str) -> str:
+    """Return the stack, as `capture_attention` names it, of the self-attention nearest to a path."""
+    layers = attention_layers(model)
+    own = [layer for layer in layers if layer.stack != "cross"] or layers
+    return max(own, key=lambda layer: len(commonprefix([path.split("."), layer.path.split(".")]))).stack
+
+
+def places_of(
+    model: nn.Module, stack: str, tokens: int, batch: Mapping[str, Any], grids: Mapping[str, Grid]
+) -> Places | None:
+    """Return the places of the tokens of a stack, or None where they have no order, as object queries.
+
+    The grid of an image is recorded of our stacks; of transformers' models it follows from the size of a patch, and is
+    unknown behind a backbone.
+    """
+    owner = model_around(model, next(layer.path for layer in attention_layers(model) if layer.stack == stack))
+    grid = grids.get(stack)
+    if grid is None and owner.main_input_name not in ("pixel_values", "encoder_hidden_states"):
+        return Places(0, torch.arange(tokens)[:, None])
+    images, size = batch.get("pixel_values"), getattr(owner.config, "patch_size", None)
+    if grid is None and owner.main_input_name == "pixel_values" and images is not None and size is not None:
+        height, width = (size, size) if isinstance(size, int) else size
+        grid = images.shape[-2] // height, images.shape[-1] // width
+    prefix = -1 if grid is None else tokens - grid[0] * grid[1]
+    if grid is None or not 0 <= prefix <= MOST_PREFIX_TOKENS:
+        return None
+    return Places(prefix, torch.cartesian_prod(*map(torch.arange, grid)))
 
 
 @torch.no_grad()
@@ -29,13 +85,28 @@ def add_positions(
     """Add the similarity of positions by distance of the stacks of a model.
 
     `tokens` are the numbers of tokens of the stacks in a forward of the batch, `grids` those of its images.
+
+    Source: Wang & Chen 2020, What Do Position Embeddings Learn?, §4, https://arxiv.org/abs/2010.04903; images:
+        Dosovitskiy et al. 2021, §4.5, figure 7, https://arxiv.org/abs/2010.11929
     """
-    for stack, name, values in [*own_encodings(model, tokens, grids)] or stock_encodings(model, tokens):
+    for stack, layers, values in [*own_encodings(model, tokens, grids)] or stock_encodings(model, tokens):
+        means = list(enumerate(values.tolist())) if values.ndim == 1 else []
         if values.ndim == 2:
-            add_similarity(table, stack, values, places_of(model, stack, len(values), batch, grids))
-            continue
-        for distance, value in enumerate(values.tolist()):
+            unit = F.normalize(values.float(), dim=-1)
+            table.similarity[stack] = unit @ unit.T
+            if (places := places_of(model, stack, len(values), batch, grids)) is not None:
+                means = by_distance(table.similarity[stack][places.prefix :, places.prefix :], places.places)
+        for distance, value in means:
+            name = stack if layers is None else f"{stack} ({layers})"
             table.add("position_similarity", name, value, distance=distance)
+
+
+def by_distance(similarity: Tensor, places: Tensor) -> list[tuple[int, float]]:
+    """Average over all pairs at the same distance, Euclidean and rounded: (T, T), (T, C) -> (distance, mean)."""
+    places = places.float().to(similarity.device)
+    distances = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").round().long().flatten()
+    counts, sums = distances.bincount(), distances.bincount(similarity.flatten())
+    return [(index, (sums[index] / counts[index]).item()) for index in counts.nonzero()[:, 0].tolist()]
 
 
 def own_encodings(model: nn.Module, tokens: Mapping[str, int], grids: Mapping[str, Grid]) -> Encodings:
@@ -45,44 +116,9 @@ def own_encodings(model: nn.Module, tokens: Mapping[str, int], grids: Mapping[st
         if stack in tokens:
             vectors = position_vectors(module, tokens[stack], grids.get(stack))
             if vectors is not None:
-                yield stack, stack, vectors
+                yield stack, None, vectors
             for pattern, scores in rotary_similarity(module, tokens[stack]):
-                yield stack, stack if pattern is None else f"{stack} ({pattern})", scores
-
-
-def stock_encodings(model: nn.Module, tokens: Mapping[str, int]) -> Encodings:
-    """Yield the encodings of a model of transformers, as far as its modules are known."""
-    most = max(tokens.values(), default=0)
-    for path, rows in table_vectors(model, most):
-        stack = stack_of(model, path)
-        yield stack, stack, rows[: tokens[stack]]
-    for path, layer_type, scores in stock_rotary_similarity(model, most):
-        stack = stack_of(model, path)
-        yield stack, stack if layer_type is None else f"{stack} ({layer_type})", scores
-
-
-def add_similarity(table: ProbeTable, stack: str, vectors: Tensor, places: Any) -> None:
-    """Add the cosine similarity of each pair of positions (T, D), and its mean by distance where they have places.
-
-    Source: Wang & Chen 2020, What Do Position Embeddings Learn?, §4, https://arxiv.org/abs/2010.04903; images:
-        Dosovitskiy et al. 2021, §4.5, figure 7, https://arxiv.org/abs/2010.11929
-    """
-    unit = F.normalize(vectors.float(), dim=-1)
-    table.similarity[stack] = unit @ unit.T
-    if places is not None:
-        among = table.similarity[stack][places.prefix :, places.prefix :]
-        for distance, value in by_distance(among, places.places):
-            table.add("position_similarity", stack, value, distance=distance)
-
-
-def by_distance(similarity: Tensor, places: Tensor) -> list[tuple[int, float]]:
-    """Average over all pairs at the same distance, Euclidean and rounded: (T, T), (T, C) -> (distance, mean)."""
-    places = places.float().to(similarity.device)
-    distances = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").round().long()
-    sums = torch.zeros(int(distances.max()) + 1, device=similarity.device)
-    counts = sums.index_add(0, distances.flatten(), torch.ones_like(similarity).flatten())
-    sums = sums.index_add(0, distances.flatten(), similarity.flatten())
-    return [(index, (sums[index] / counts[index]).item()) for index in counts.nonzero()[:, 0].tolist()]
+                yield stack, pattern, scores
 
 
 def position_vectors(module: nn.Module, tokens: int, grid: Grid | None) -> Tensor | None:
@@ -98,16 +134,6 @@ def position_vectors(module: nn.Module, tokens: int, grid: Grid | None) -> Tenso
     if vectors is None and not kind.startswith("sinusoidal_2d"):
         vectors = position.embed(Embedded(hidden), torch.arange(tokens, device=device)[None])
     return None if vectors is None or not vectors.any() else vectors[0]
-
-
-def table_vectors(model: nn.Module, tokens: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the path and the rows (T, D) of each table of positions in a model of transformers, from position 0."""
-    for path, parameter in model.named_parameters():
-        if TABLE.search(path):
-            module: Any = model.get_submodule(path.rpartition(".")[0])
-            is_padded = type(module) is nn.Embedding and module.padding_idx is not None
-            first = module.padding_idx + 1 if is_padded else getattr(module, "offset", 0)
-            yield path, (parameter[0] if parameter.ndim == 3 else parameter)[first : first + tokens]
 
 
 def rotary_similarity(module: nn.Module, tokens: int) -> Iterator[tuple[str | None, Tensor]]:
@@ -130,16 +156,25 @@ def rotary_similarity(module: nn.Module, tokens: int) -> Iterator[tuple[str | No
             yield pattern, scores / scores[0]
 
 
-def stock_rotary_similarity(model: nn.Module, tokens: int) -> Iterator[tuple[str, str | None, Tensor]]:
-    """Yield the same of a model of transformers: the path of the rotation, its type of layers, (T,)."""
+def stock_encodings(model: nn.Module, tokens: Mapping[str, int]) -> Encodings:
+    """Yield the encodings of a model of transformers, as far as its modules are known."""
+    for path, parameter in model.named_parameters():
+        if TABLE.search(path) and (stack := stack_of(model, path)) in tokens:
+            module: Any = model.get_submodule(path.rpartition(".")[0])
+            is_padded = type(module) is nn.Embedding and module.padding_idx is not None
+            first = module.padding_idx + 1 if is_padded else getattr(module, "offset", 0)
+            rows = parameter[0] if parameter.ndim == 3 else parameter
+            yield stack, None, rows[first : first + tokens[stack]]
     for path, module in model.named_modules():
         config: Any = getattr(module, "config", None)
         if not type(module).__name__.endswith("RotaryEmbedding") or config is None:
             continue
-        device = next(model.parameters()).device
-        like, positions = torch.zeros((), device=device), torch.arange(tokens, device=device)[None]
-        for layer_type in sorted(set(getattr(module, "layer_types", None) or [])) or (None,):
-            cosines = module(like, positions, *([layer_type] if layer_type else []))[0][0]
+        if (stack := stack_of(model, path)) not in tokens:
+            continue
+        like = next(model.parameters()).new_zeros(())
+        positions = torch.arange(tokens[stack], device=like.device)[None]
+        for layers in sorted(set(getattr(module, "layer_types", None) or [])) or (None,):
+            cosines = module(like.float(), positions, *([layers] if layers else []))[0][0]
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             scores = cosines @ cosines[0] + (width - cosines.shape[-1])
-            yield path, layer_type, scores / scores[0]
+            yield stack, layers, scores / scores[0]

@@ -2,6 +2,8 @@
 
 import base64
 import io
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,17 @@ class ProbeTable:
     def add(self, probe: str, stack: str, value: float, **place: int) -> None:
         """Add a row; `place` are its layer, head and distance."""
         self.rows.append({**dict.fromkeys(COLUMNS), "probe": probe, "stack": stack, **place, "value": value})
+
+    def add_heads(self, probe: str, place: tuple[str, int], values: Tensor) -> None:
+        """Add a row for each head of a layer that has a value: (H,)."""
+        for head, value in enumerate(values.tolist()):
+            if not math.isnan(value):
+                self.add(probe, place[0], value, layer=place[1], head=head)
+
+    def add_layer(self, place: tuple[str, int], values: Mapping[str, float]) -> None:
+        """Add a row for each statistic of a layer."""
+        for probe, value in values.items():
+            self.add(probe, place[0], value, layer=place[1])
 
     @property
     def probes(self) -> list[str]:

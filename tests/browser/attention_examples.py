@@ -62,10 +62,6 @@ def speech() -> AttentionView:
     return view_of("speech", reading, None, None)
 
 
-def captions() -> AttentionView:
-    return qkv.attend(sharp(qkv.QkvDualEncoderModel(tiny.dual_encoder())), seeded(tiny.captions), processor=Words())
-
-
 def hostile() -> AttentionView:
     model = sharp(qkv.QkvDecoderForCausalLM(tiny.decoder()))
     reading = Reading(model, {"input_ids": torch.arange(10)[None]}, HostileTokenizer(), prompt=4, last=[0])
@@ -98,7 +94,6 @@ TABS = {
     "image": ["Picture", "Matrix", "Overview"],
     "boxes": ["Picture", "Matrix", "Overview"],
     "speech": ["Sound", "Matrix", "Generation", "Overview"],
-    "captions": ["Tokens", "Matrix", "Overview"],
     "hostile": ["Tokens", "Matrix", "Generation", "Overview"],
     "long": ["Tokens", "Matrix", "Overview"],
 }

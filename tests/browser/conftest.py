@@ -10,10 +10,6 @@ import pytest
 DEVICES = {"desktop": (1000, 800, "light"), "phone": (390, 844, "dark")}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--store", action="store_true", help="store the screenshots instead of comparing them")
-
-
 @pytest.fixture
 def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     """Open a file as a device shows it; at the end nothing was fetched, and the console has no error."""

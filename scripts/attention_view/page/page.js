@@ -4,8 +4,11 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const MEAN = -1; // the head that stands for the mean over heads
 const state = { view: 0, stack: 0, layer: 0, head: MEAN, query: 0, key: 0, step: 0 };
 
+const HTML = "http://www.w3.org/1999/xhtml";
+const SVG = "http://www.w3.org/2000/svg";
+
 function element(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
+  const node = document.createElementNS(["svg", "line"].includes(tag) ? SVG : HTML, tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, String(value));
@@ -75,7 +78,7 @@ const bound = (value, count) => Math.min(Math.max(value, 0), count - 1);
 const percent = (value) => (value >= 0.0995 ? value.toFixed(2) : value.toFixed(3));
 const layerName = (stack, layer) => `layer ${stack.layers[layer]}`;
 const headName = (stack, head) =>
-  head === MEAN || !stack.heads.length ? "mean of heads" : `head ${stack.heads[head]}`;
+  head === MEAN || !stack.heads.length ? "mean" : `head ${stack.heads[head]}`;
 
 function stackTitle(stack) {
   const [, path, name] = /^(.*?\.)?([^.]*)$/.exec(stack.name);
@@ -109,11 +112,6 @@ function rgb(name) {
   return [1, 3, 5].map((start) => parseInt(text.slice(start, start + 2), 16));
 }
 
-function mixed(share) {
-  const [from, to] = [rgb("--panel"), rgb("--accent")];
-  return from.map((value, index) => Math.round(value + (to[index] - value) * share));
-}
-
 // A pixel for each weight, by its share of the greatest; styles enlarge it.
 function paint(canvas, values, columns, pixel) {
   [canvas.width, canvas.height] = [columns, values.length / columns];
@@ -138,12 +136,11 @@ function drawOverlay(canvas, values, columns, colour = [255, 176, 0], strongest 
   paint(canvas, values, columns, (share) => [...colour, 255 * strongest * Math.max(share, 0)]);
 }
 
-// The background of a token by its share, with letters of the contrast that it asks for.
+// The background of a token by its share, under letters that can be read on it.
 function shade(node, share) {
-  const colour = mixed(share);
-  const brightness = colour[0] * 0.299 + colour[1] * 0.587 + colour[2] * 0.114;
-  node.style.backgroundColor = share > 0.004 ? `rgb(${colour.join(" ")})` : "";
-  node.style.color = share > 0.004 ? (brightness > 128 ? "#10161d" : "#ffffff") : "";
+  const isSeen = share > 0.004;
+  node.style.backgroundColor = isSeen ? `color-mix(in srgb, var(--accent) ${100 * share}%, var(--panel))` : "";
+  node.style.color = isSeen && share > 0.5 ? "var(--paper)" : "";
 }
 
 // A map with the names of queries at its left and of keys above it.
@@ -177,25 +174,18 @@ function drawLabels(context, place, queries, keys) {
   const write = (labels, chosen, room, put) => labels.forEach((label, number) => {
     if (number !== chosen && (number % Math.ceil(14 / cell) || Math.abs(number - chosen) * cell < 14)) return;
     context.fillStyle = number === chosen ? mark : text;
-    put(cut(context, label, room), (number + 0.5) * cell);
+    put(label, (number + 0.5) * cell, room);
   });
   context.textAlign = "right";
-  write(queries, state.query, left - 8, (label, at) => context.fillText(label, left - 5, top + at));
+  write(queries, state.query, left - 8, (label, at, room) => context.fillText(label, left - 5, top + at, room));
   context.save();
   context.rotate(-Math.PI / 2);
   context.textAlign = "left";
-  write(keys, state.key, top - 8, (label, at) => context.fillText(label, -top + 5, left + at));
+  write(keys, state.key, top - 8, (label, at, room) => context.fillText(label, -top + 5, left + at, room));
   context.restore();
   context.strokeStyle = mark;
   context.lineWidth = 2;
   context.strokeRect(left + state.key * cell, top + state.query * cell, cell, cell);
-}
-
-function cut(context, label, width) {
-  if (context.measureText(label).width <= width) return label;
-  const letters = [...label];
-  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > width) letters.pop();
-  return `${letters.join("")}…`;
 }
 
 // All layers and heads as small maps, and one of them large; of a translation the large one is its alignment.
@@ -222,10 +212,7 @@ const matrixView = {
     const most = window.innerWidth < 600 ? 54 : 84;
     this.grid.style.setProperty("--side", `${Math.max(Math.min(most, Math.floor(900 / heads.length)), 40)}px`);
     this.grid.append(element("span", { class: "corner" }, "layer"));
-    for (const head of heads) {
-      const name = head === MEAN ? "mean" : `head ${stack.heads[head]}`;
-      this.grid.append(element("span", { class: "name column" }, name));
-    }
+    this.grid.append(...heads.map((head) => element("span", { class: "name" }, headName(stack, head))));
     stack.layers.forEach((number, layer) => {
       this.grid.append(element("span", { class: "name" }, String(number)));
       for (const head of heads) this.grid.append(this.cell(stack, layer, head));
@@ -308,8 +295,7 @@ const overviewView = {
         element("h2", {}, "Mean distance of what is attended to"),
         element("p", { class: "hint" }, `In ${unit}, by weight, the mean over queries.`),
         this.table(stack, stack.distance, "Distance by layer and head; arrows choose one"),
-      ] : [element("p", { class: "hint" },
-        "There is no distance here: queries and keys are not the positions of one sequence.")]));
+      ] : []));
     this.update();
   },
 
@@ -350,13 +336,8 @@ const overviewView = {
 
 // Queries at the left, keys at the right, and lines between them, as in BertViz.
 const HEIGHT = 26; // of a token, as in the styles
-const FAINT = 0.04; // lines of less weight are not drawn where those of all queries are
-
-function svg(tag, attributes) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
-  return node;
-}
+const MOST_ROWS = 40; // queries of which lines are drawn at once, and the least weight of such a line
+const FAINT = 0.04;
 
 const tokensView = {
   title: "Tokens",
@@ -364,19 +345,12 @@ const tokensView = {
 
   build(root) {
     const stack = current();
-    this.isAll ??= stack.rows <= 40;
-    const all = element("input", { type: "checkbox", id: "all", change: (event) => {
-      this.isAll = event.target.checked;
-      this.update();
-    } });
-    all.checked = this.isAll;
     this.queries = queryList(stack, stack.rows, "column queries");
     this.keys = keyItems(stack);
-    this.lines = svg("svg", { "aria-hidden": "true" });
+    this.lines = element("svg", { "aria-hidden": "true" });
     this.lines.style.height = `${HEIGHT * Math.max(stack.rows, stack.columns)}px`;
     const keys = element("ul", { class: "column keys", "aria-label": "Keys" }, ...this.keys);
     root.append(
-      element("p", {}, all, element("label", { for: "all" }, " lines of all queries")),
       element("div", { class: "lines" },
         element("span", { class: "heading column queries" }, "query"), element("span"),
         element("span", { class: "heading" }, "key"), this.queries.root, this.lines, keys));
@@ -390,7 +364,7 @@ const tokensView = {
     const most = greatestOf(row);
     this.queries.update();
     this.keys.forEach((node, key) => shade(node, most > 0 ? row[key] / most : 0));
-    const others = this.isAll ? [...Array(stack.rows).keys()].filter((query) => query !== state.query) : [];
+    const others = stack.rows <= MOST_ROWS ? [...Array(stack.rows).keys()].filter((query) => query !== state.query) : [];
     const lines = others.flatMap((query) => this.rowLines(rowOf(stack, values, query), query, FAINT, 0.3));
     this.lines.replaceChildren(...lines, ...this.rowLines(row, state.query, 0.01, 1));
     sayRow(stack, values, state.query);
@@ -400,7 +374,7 @@ const tokensView = {
     const lines = [];
     row.forEach((weight, key) => {
       if (weight < least) return;
-      lines.push(svg("line", { x1: 0, x2: "100%", y1: (query + 0.5) * HEIGHT, y2: (key + 0.5) * HEIGHT,
+      lines.push(element("line", { x1: 0, x2: "100%", y1: (query + 0.5) * HEIGHT, y2: (key + 0.5) * HEIGHT,
         "stroke-opacity": Math.min(0.08 + weight * 0.92, 1) * strength, "stroke-width": 1 + weight * 2.5 * strength }));
     });
     return lines;
@@ -451,12 +425,7 @@ function picturePanel(stack, choose) {
   const before = element("p", { class: "hint" });
   if (choose) {
     picture.append(mark);
-    picture.addEventListener("click", (event) => {
-      const place = picture.getBoundingClientRect();
-      const row = bound(Math.floor((event.clientY - place.top) / place.height * rows), rows);
-      const column = bound(Math.floor((event.clientX - place.left) / place.width * columns), columns);
-      choose(keys.prefix + row * columns + column);
-    });
+    onPlace(picture, rows, columns, (patch) => choose(keys.prefix + patch));
   }
   const frame = element("div", { class: "frame" });
   if (queries.boxes) picture.append(frame);
@@ -467,15 +436,18 @@ function picturePanel(stack, choose) {
     const patch = query - keys.prefix;
     mark.hidden = patch < 0;
     set(mark, [patch % columns / columns, Math.floor(patch / columns) / rows, 1 / columns, 1 / rows]);
-    if (queries.boxes) set(frame, within(queries.boxes[query]));
+    if (queries.boxes) set(frame, queries.boxes[query]);
   };
   return { root: element("div", {}, picture, before), update };
 }
 
-// The part of a box that lies in the picture.
-function within([left, top, width, height]) {
-  const [x, y] = [Math.max(left, 0), Math.max(top, 0)];
-  return [x, y, Math.max(Math.min(left + width, 1) - x, 0), Math.max(Math.min(top + height, 1) - y, 0)];
+// A click chooses a cell of the grid over a node.
+function onPlace(node, rows, columns, choose) {
+  node.addEventListener("click", (event) => {
+    const place = node.getBoundingClientRect();
+    const row = bound(Math.floor((event.clientY - place.top) / place.height * rows), rows);
+    choose(row * columns + bound(Math.floor((event.clientX - place.left) / place.width * columns), columns));
+  });
 }
 
 function set(node, [left, top, width, height]) {
@@ -487,34 +459,14 @@ function set(node, [left, top, width, height]) {
 function soundPanel(stack, choose) {
   const { keys } = stack;
   const over = element("canvas", { class: "over" });
-  const curve = element("canvas", { class: "curve" });
   const image = element("img", { src: keys.picture, alt: "Spectrogram: time to the right, frequency upwards" });
-  const sound = element("div", { class: "sound" }, image, over, curve);
-  if (choose) {
-    sound.addEventListener("click", (event) => {
-      const place = sound.getBoundingClientRect();
-      choose(bound(Math.floor((event.clientX - place.left) / place.width * keys.labels.length), keys.labels.length));
-    });
-  }
+  const sound = element("div", { class: "sound" }, image, over);
+  if (choose) onPlace(sound, 1, keys.labels.length, choose);
   const axis = element("div", { class: "axis" }, element("span", {}, shown(keys.labels[0])),
     element("span", {}, "time"), element("span", {}, shown(keys.labels[keys.labels.length - 1])));
-  const update = (row) => {
+  const update = (row) =>
     drawOverlay(over, row.subarray(0, keys.labels.length), keys.labels.length, [11, 92, 173], 0.65);
-    drawCurve(curve, row.subarray(0, keys.labels.length));
-  };
   return { root: element("div", {}, sound, axis), update };
-}
-
-function drawCurve(canvas, row) {
-  const most = greatestOf(row);
-  [canvas.width, canvas.height] = [Math.max(row.length * 8, 600), 70];
-  const context = canvas.getContext("2d");
-  const width = canvas.width / row.length;
-  context.fillStyle = "#0b5cad";
-  row.forEach((weight, key) => {
-    const height = most > 0 ? weight / most * 66 : 0;
-    context.fillRect(key * width, 70 - height, Math.max(width - 1, 1), height);
-  });
 }
 
 // A list of the first queries from which one is chosen: words above a spectrogram, objects beside a picture.
@@ -554,10 +506,8 @@ const keysView = {
       keydown: stack.keys.grid ? onArrows(this.move) : moveQuery } : {};
     const isSound = stack.keys.kind === "frames";
     const list = this.list ? [this.list.root] : [];
-    const plain = isSound ? [] : [element("div", { class: "picture plain" },
-      element("img", { src: stack.keys.picture, alt: "The picture alone" }))];
     const map = element("div", place, this.panel.root);
-    const parts = isSound ? [...list, map] : [map, element("div", {}, ...list, ...plain)];
+    const parts = isSound ? [...list, map] : [map, element("div", {}, ...list)];
     root.append(element("p", { class: "hint" }, hint),
       element("div", { class: isSound ? "parts above" : "parts" }, ...parts));
     this.update();
@@ -581,9 +531,7 @@ const keysView = {
   },
 };
 
-// What a decoder attended to when it wrote each token, as a film of steps.
-const PAUSE = 700; // milliseconds of a step
-
+// Attention of a decoder when it wrote each token, step by step.
 const filmView = {
   title: "Generation",
   fits: () => DATA.film !== null && filmSteps().length > 0,
@@ -593,7 +541,6 @@ const filmView = {
     state.step = bound(state.step, steps.length);
     this.slider = element("input", { type: "range", min: 0, max: steps.length - 1, id: "step",
       "aria-label": "Step of generation", input: (event) => change({ step: Number(event.target.value) }) });
-    this.button = element("button", { type: "button", click: () => this.play() }, "Play");
     this.count = element("span");
     this.text = element("p", { dir: "auto" });
     this.best = element("div", { class: "best", "aria-label": "Most probable tokens" });
@@ -603,7 +550,7 @@ const filmView = {
     });
     const parts = this.panels.map(({ stack, panel }) =>
       element("section", {}, element("h2", {}, stackTitle(stack)), panel.root));
-    root.append(element("div", { class: "film" }, this.button, this.slider, this.count), this.text, this.best, ...parts);
+    root.append(element("div", { class: "film" }, this.slider, this.count), this.text, this.best, ...parts);
     this.update();
   },
 
@@ -631,23 +578,6 @@ const filmView = {
     }
     say(`Step ${state.step + 1}: ${shown(step.token)}, probability ${percent(step.probability)}`);
   },
-
-  play() {
-    if (this.timer) return this.stop();
-    if (state.step === filmSteps().length - 1) change({ step: 0 });
-    this.button.textContent = "Pause";
-    this.timer = setInterval(() => {
-      if (state.step === filmSteps().length - 1) this.stop();
-      else change({ step: state.step + 1 });
-    }, PAUSE);
-    return undefined;
-  },
-
-  stop() {
-    clearInterval(this.timer);
-    this.timer = null;
-    this.button.textContent = "Play";
-  },
 };
 
 // The steps whose rows are among those shown.
@@ -671,7 +601,6 @@ function change(values) {
 }
 
 function show(view) {
-  filmView.timer && filmView.stop();
   state.view = VIEWS.indexOf(view);
   const stack = current();
   state.layer = bound(state.layer, stack.layers.length);
@@ -745,9 +674,6 @@ function shortcut(event) {
     change({ head: bound(state.head + step + 1, stack.count + 1) - 1 });
   } else if (number >= 1 && number <= available().length) {
     show(available()[number - 1]);
-  } else if (event.key === " " && active() === filmView && !event.target.closest("button, summary, input[type=checkbox]")) {
-    event.preventDefault();
-    filmView.play();
   }
 }
 
@@ -755,10 +681,6 @@ async function start() {
   document.getElementById("title").textContent = shown(DATA.title);
   document.getElementById("answer").textContent = DATA.answer;
   document.getElementById("notes").replaceChildren(...DATA.notes.map((note) => element("li", { dir: "auto" }, note)));
-  if (!("DecompressionStream" in window)) {
-    say("This browser is too old to unpack the weights; Chrome 80, Firefox 113 or Safari 16.4 can.");
-    return;
-  }
   await Promise.all(DATA.stacks.map(unpackStack));
   state.stack = Math.max(DATA.stacks.findIndex((stack) => stack.name.endsWith("cross")), 0);
   state.layer = current().layers.length - 1;

@@ -7,7 +7,15 @@ from torch import nn
 import reference
 from comparison import assert_same, draw, gate_of, jittered, linear_of, norm_of
 from comparison import pair as config_of
-from qkv.modeling.pair.axial_attention import AxialAttention, PairBias, TriangleAttention, in_chunks, mask_scores
+from qkv.modeling.context import LayerContext
+from qkv.modeling.pair.axial_attention import (
+    AxialAttention,
+    PairBias,
+    TriangleAttention,
+    in_chunks,
+    mask_scores,
+    with_bias,
+)
 
 LENGTH = 4
 REAL = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]).bool()
@@ -27,8 +35,8 @@ def test_rows_attend_within_themselves(padded, biased, chunk_size, backend):
     module, grid = jittered(AxialAttention(config_of().residue_stack(), 0)).eval(), draw(2, 3, LENGTH, 8)
     bias = draw(2, 2, LENGTH, LENGTH) if biased else None
     added = mask_scores(bias, REAL if padded else None)
-    wanted = {"attention_implementation": backend, "output_attentions": backend == "eager"}
-    actual, weights = module(grid, added, chunk_size=chunk_size, **wanted)
+    context = with_bias(LayerContext(backend=backend, weights=backend == "eager"), added)
+    actual, weights = module(grid, context, chunk_size=chunk_size)
     expected, expected_weights = [], []
     for row in range(3):
         given = {
@@ -62,7 +70,7 @@ def test_triangle_attention(padded, ending, chunk_size, backend):
         draw(2, LENGTH, LENGTH, 6),
     )
     mask = REAL if padded else None
-    actual = module(pair, mask, chunk_size=chunk_size, attention_implementation=backend)
+    actual = module(pair, mask, LayerContext(backend=backend), chunk_size=chunk_size)
     expected = []
     for row, real in zip(pair, REAL if padded else torch.ones_like(REAL), strict=True):
         own = module.attention

@@ -5,7 +5,8 @@ import torch
 
 from comparison import assert_same, draw, jittered
 from comparison import pair as config_of
-from qkv.modeling.pair.axial_attention import mask_scores
+from qkv.modeling.context import LayerContext
+from qkv.modeling.pair.axial_attention import mask_scores, with_bias
 from qkv.modeling.pair.block import PairBlock, SharedDropout
 
 REAL = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
@@ -15,20 +16,21 @@ OPTIONS = {"attention_implementation": "eager"}
 
 def evoformer(block, rows, pair, columns):
     """Algorithm 6, line by line, of the modules that have tests of their own."""
-    chunks = {"chunk_size": 9, **OPTIONS}
+    context, chunks = LayerContext(backend="eager"), {"chunk_size": 9}
     norms = {name: residual.norm for name, residual in block.pair_residuals.items()}
     bias = mask_scores(block.row_bias(pair), REAL)
-    rows = rows + block.row_attn(block.row_attn_residual.norm(rows), bias, **chunks)[0]
+    rows = rows + block.row_attn(block.row_attn_residual.norm(rows), with_bias(context, bias), **chunks)[0]
     if columns:
         turned = block.column_attn_residual.norm(rows).transpose(1, 2)
-        rows = rows + block.column_attn(turned, mask_scores(None, SEQUENCES), **chunks)[0].transpose(1, 2)
+        hiding = with_bias(context, mask_scores(None, SEQUENCES))
+        rows = rows + block.column_attn(turned, hiding, **chunks)[0].transpose(1, 2)
     rows = rows + block.transition(block.transition_residual.norm(rows))
     mask = REAL[:, None] & SEQUENCES[..., None] if columns else REAL[:, None]
     pair = pair + block.outer_product(rows, mask, 9)
     for name in ("outgoing", "incoming"):
         pair = pair + getattr(block, name)(norms[name](pair), REAL)
     for name in ("starting", "ending"):
-        pair = pair + getattr(block, name)(norms[name](pair), REAL, **chunks)
+        pair = pair + getattr(block, name)(norms[name](pair), REAL, context, **chunks)
     return rows, pair + block.pair_transition(norms["pair_transition"](pair))
 
 

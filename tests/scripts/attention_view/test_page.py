@@ -37,8 +37,8 @@ def test_nothing_is_fetched_and_no_html_is_made_of_texts() -> None:
         "import(",
     ):
         assert name not in program
-    names = "http://www.w3.org/2000/svg"  # a namespace
-    assert set(re.findall(r"(?:https?:)?//[\w.]+/[^\s\"']*", made())) <= {names}
+    namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml"}
+    assert set(re.findall(r"(?:https?:)?//[\w.]+/[^\s\"']*", made())) <= namespaces
 
 
 def test_data_ends_no_element() -> None:

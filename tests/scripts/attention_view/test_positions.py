@@ -68,7 +68,7 @@ def test_pictures_are_the_input_of_the_model() -> None:
     shown = pixels(image_picture(torch.linspace(-2, 6, 300 * 300).view(1, 300, 300)))
     assert (shown.min(), shown.max()) == (0, 255) and shown.ndim == 2
     small = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    assert (pixels(png(small))[::28, ::28] == small).all()
+    assert (pixels(png(small)) == small).all()
     assert max(pixels(png(np.zeros((500, 1000), dtype=np.uint8))).shape) == 448
 
 

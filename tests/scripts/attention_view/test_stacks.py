@@ -1,14 +1,10 @@
 """Sums over stacks, and the reduction of what is too large for a page: sums stay, and it is said."""
 
-import base64
-import zlib
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
 
-from qkv.scripts.attention_view.page import packed, stack_data
 from qkv.scripts.attention_view.positions import Positions, frames
 from qkv.scripts.attention_view.stacks import Stack, fit, halved, mean_distance, mean_entropy, regroup, select
 
@@ -56,19 +52,6 @@ def test_selected_positions_leave_a_rest_or_none(rest: bool) -> None:
     np.testing.assert_allclose(made[0].weights[..., :2], own.weights[:, :, [3, 0]][..., [3, 0]], rtol=1e-6)
     np.testing.assert_allclose(made[1].weights[..., :2], cross.weights[..., [3, 0]], rtol=1e-6)
     assert not rest or np.allclose(made[0].weights.sum(-1), 1)
-
-
-def test_weights_of_a_page_are_exact_to_a_step_and_negative_ones_too() -> None:
-    own = stack(numbered(4), numbered(50))
-    own.weights[:] = np.random.default_rng(1).normal(size=own.weights.shape)
-    own.weights[0, 0] = 0
-    data, shape = stack_data(own), own.weights.shape
-    shares, *ends = (np.frombuffer(zlib.decompress(base64.b64decode(data[name])), kind)
-                     for name, kind in (("weights", "u1"), ("least", "<f4"), ("greatest", "<f4")))  # fmt: skip
-    least, greatest = (each.reshape(shape[:3])[..., None] for each in ends)
-    shown = least + shares.reshape(shape) / 255 * (greatest - least)
-    assert (np.abs(shown - own.weights) <= (greatest - least) / 510 + 1e-6).all()
-    assert packed(np.array([1.5], "<f4")) == packed(np.frombuffer(b"\0\0\xc0\x3f", "u1"))
 
 
 def test_first_the_heads_are_averaged_and_then_tokens_cut() -> None:

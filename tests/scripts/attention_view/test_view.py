@@ -15,7 +15,6 @@ from errors import raises_sentence
 from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
 from families.attentions import FAMILIES, built
 from qkv.scripts.attention.layers import AXES
-from qkv.scripts.attention_view import figures
 from qkv.scripts.attention_view import reading as readings
 
 
@@ -112,19 +111,12 @@ def test_ten_thousand_tokens_are_cut_and_it_is_said() -> None:
     assert (abs(shown.sum(-1) - 1) <= shown.shape[-1] * shown.max(-1) / 510 + 1e-3).all()
 
 
-def test_layers_and_heads_are_chosen() -> None:
+def test_layers_and_heads_are_chosen_and_the_model_is_left_as_it_was() -> None:
     model, inputs, _ = built("qkv transformer")
-    view = qkv.attend(model, inputs, layers={"cross": -1}, heads=[2])
-    (stack,) = view.stacks
-    assert (stack.name, stack.layers, stack.heads) == ("cross", [1], [2])
-    assert data_of(view.page()[0])["stacks"][0]["heads"] == [2]
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    model, inputs, _ = built("qkv bert")
     model.train()
-    first, second = (qkv.attend(model, inputs).stacks[0].weights for _ in range(2))
-    assert model.training and np.array_equal(first, second)
+    (stack,), (again,) = (qkv.attend(model, inputs, layers={"cross": -1}, heads=[2]).stacks for _ in range(2))
+    assert (stack.name, stack.layers, stack.heads) == ("cross", [1], [2])
+    assert model.training and np.array_equal(stack.weights, again.weights)
 
 
 def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
@@ -138,20 +130,6 @@ def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
         view.save(tmp_path / "view.gif")
     frame = view._repr_html_()
     assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame and frame.count("<") == 2
-
-
-@pytest.mark.parametrize("name", ["qkv transformer", "qkv vit"])
-def test_a_figure_draws_the_last_layer_and_entropy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs, _ = built(name)
-    view, drawn = qkv.attend(model, inputs), []
-    monkeypatch.setattr(figures, "draw_map", lambda axis, row, keys: drawn.append(row))
-    monkeypatch.setattr(figures, "draw_matrix", lambda axis, weights, queries, keys: drawn.append(weights))
-    monkeypatch.setattr(figures, "draw_entropy", lambda axis, stack: drawn.append(stack.entropy))
-    figures.draw_view("with $a dollar", view.stacks, "svg")
-    assert len(drawn) == 2 * len(view.stacks)
-    for stack, weights, entropy in zip(view.stacks, drawn[::2], drawn[1::2], strict=True):
-        expected = stack.weights[-1].mean(0)
-        assert np.array_equal(weights, expected[0] if stack.keys.grid else expected) and entropy is stack.entropy
 
 
 @torch.no_grad()
@@ -181,17 +159,9 @@ def test_pairs_and_sequences_of_one_residue_are_shown() -> None:
         qkv.attend(qkv.QkvEncoderModel(tiny.encoder()), tiny.text(), residue=0)
 
 
-def test_a_class_is_the_answer() -> None:
-    model, inputs, _ = built("qkv vit")
-    with torch.no_grad():
-        share, index = model(**inputs).logits[1].softmax(-1).max(-1)
-    view = qkv.attend(model, inputs, row=1)
-    assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.0%}"
-
-
 def test_mistakes_are_named(tmp_path: Path) -> None:
     model, inputs, _ = built("qkv bert")
-    with raises_sentence("pair", "dict"):
+    with raises_sentence("pair=", "row"):
         qkv.attend(model, inputs, pair="b")
     with raises_sentence("inputs='a text'", "dict"):
         qkv.attend(model, "a text")

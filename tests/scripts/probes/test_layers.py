@@ -11,7 +11,7 @@ import reference
 import tiny
 from families.attentions import FAMILIES, SIZES, WORDS, built, stock
 from qkv.scripts.attention import statistics
-from qkv.scripts.probes.inspection import Inspection, padding_mask
+from qkv.scripts.probes.inspection import padding_mask, probe_forward
 from qkv.scripts.probes.layers import (
     evaluating,
     kurtosis,
@@ -22,6 +22,7 @@ from qkv.scripts.probes.layers import (
     one_pass,
     real_tokens,
 )
+from qkv.scripts.probes.table import ProbeTable
 from tiny import jitter
 
 
@@ -33,12 +34,7 @@ def test_every_stack_has_its_layers(name: str) -> None:
     assert len(set(layers.values())) == len(layers)
 
 
-def test_dropout_is_off_meanwhile_and_modes_stay() -> None:
-    model = qkv.QkvDecoderModel(tiny.decoder()).train()
-    model.layers[0].eval()
-    with evaluating(model):
-        assert not any(module.training for module in model.modules())
-    assert model.training and model.layers[1].training and not model.layers[0].mlp.training
+def test_a_recurrent_model_has_no_layers() -> None:
     assert model_layers(qkv.QkvRecurrentModel(tiny.recurrent())) == {}
 
 
@@ -63,11 +59,6 @@ def test_statistics_are_those_of_slow_loops() -> None:
     assert real_tokens(hidden.half(), None).dtype == torch.float32
     values = torch.randn(50, dtype=torch.float64)
     assert kurtosis(values).item() == pytest.approx(reference.kurtosis(values).item())
-    weights = torch.randn(2, 3, 5, 5).softmax(-1)
-    entropy = statistics.attention_entropy(weights)[1, 2].double()
-    torch.testing.assert_close(entropy, reference.attention_entropy(weights[1, 2].double()), rtol=1e-5, atol=1e-5)
-    sinks = statistics.first_token_attention(weights, torch.tensor([0, 2]))
-    assert torch.equal(sinks[0], weights[0, :, :, 0]) and torch.equal(sinks[1], weights[1, :, :, 2])
     values = torch.tensor([[[1.0, 2.0, 9.0]], [[4.0, torch.nan, 9.0]]])
     real = torch.tensor([[True, True, False], [True, True, False]])
     assert statistics.mean_of_heads(values, real).item() == pytest.approx(7 / 3)
@@ -75,10 +66,9 @@ def test_statistics_are_those_of_slow_loops() -> None:
 
 def lens(model: Any, batch: dict[str, Any]) -> tuple[Any, list[Tensor]]:
     """The outputs of a model, and the logits of its lens by layer."""
-    inspection = Inspection(model, batch)
     with evaluating(model):
-        whole = inspection.observe()
-        return whole, [own for _, own in lens_logits(model, batch, inspection.outputs)] if inspection.outputs else []
+        seen = probe_forward(ProbeTable(""), model, batch)
+        return seen.outputs, [own for _, own in lens_logits(model, batch, seen.layers)] if seen.layers else []
 
 
 def gpt2(kind: str) -> tuple[Any, Any, Tensor]:

@@ -10,13 +10,13 @@ import qkv
 import reference
 import tiny
 from families.attentions import SIZES, WORDS, built, stock
-from qkv.scripts.probes.places import places_of, recorded_grids
 from qkv.scripts.probes.positions import (
     by_distance,
+    places_of,
     position_vectors,
+    recorded_grids,
     rotary_similarity,
-    stock_rotary_similarity,
-    table_vectors,
+    stock_encodings,
 )
 
 TOKENS = 9
@@ -42,12 +42,13 @@ def test_tables_without_what_stands_before_the_first_position() -> None:
     model = decoder(position_offset=2)
     assert torch.equal(position_vectors(model, TOKENS, None), model.position.table.weight[2 : 2 + TOKENS])
     roberta = stock("RobertaModel", "RobertaConfig", **SIZES, **WORDS, pad_token_id=1)
-    ((path, rows),) = table_vectors(roberta, TOKENS)
-    assert path == "embeddings.position_embeddings.weight"
+    ((stack, _, rows),) = stock_encodings(roberta, {"encoder": TOKENS})
+    assert stack == "encoder"
     assert torch.equal(rows, roberta.embeddings.position_embeddings.weight[2 : 2 + TOKENS])
     widths = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
     bart = stock("BartModel", "BartConfig", **WORDS, **widths, encoder_attention_heads=4, decoder_attention_heads=4)
-    for (_, rows), side in zip(table_vectors(bart, TOKENS), (bart.encoder, bart.decoder), strict=True):
+    found = stock_encodings(bart, {"encoder": TOKENS, "decoder": TOKENS})
+    for (_, _, rows), side in zip(found, (bart.encoder, bart.decoder), strict=True):
         assert torch.equal(rows, side.embed_positions.weight[2 : 2 + TOKENS])
 
 
@@ -79,8 +80,8 @@ def test_rotations(share: float) -> None:
 @pytest.mark.parametrize("kind", [("LlamaModel", "LlamaConfig"), ("GPTNeoXModel", "GPTNeoXConfig")])
 def test_rotations_of_transformers_are_ours(kind: tuple[str, str]) -> None:
     model = stock(*kind, **SIZES, **WORDS)
-    ((_, layer_type, scores),) = stock_rotary_similarity(model, TOKENS)
-    assert layer_type is None
+    ((_, layers, scores),) = stock_encodings(model, {"decoder": TOKENS})
+    assert layers is None
     ((_, own),) = rotary_similarity(qkv.from_transformers(model), TOKENS)
     torch.testing.assert_close(scores, own, rtol=1e-5, atol=1e-5)
     assert scores[0] == 1 and scores[1:].max() < 1
