@@ -82,22 +82,22 @@ def read_images(recipe: Recipe) -> ImageData:
         if table is not None and (numbered is None or any(number != -1 for number in table[column])):
             tables[name] = table
     if streaming and (numbered is None or len(tables) < 2):
-        raise ValueError(
-            f"data={where!r} names no classes in column {column!r}, or no validation and no test split with labels, "
-            "and a stream is not read to find them; put images in folders of these names, or leave out streaming=true"
-        )
+        lacks = "has no validation and no test split with labels, and a stream keeps none; put images in"
+        if numbered is None:
+            lacks = f"names no classes in column {column!r}, and a stream is not read to find them; put images in"
+        raise ValueError(f"data={where!r} {lacks} folders of these names, or leave out streaming=true")
     own = numbered or in_order(str(each) for each in tables["train"][column] if each is not None and str(each).strip())
     names = pretrained_classes(recipe.model.init, own)
     checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names), numbered=numbered)}
     tables = {name: classified(table, column, checks, invalid, names) for name, table in tables.items()
               if name != "train" or not streaming}  # fmt: skip
-    tables, report = (tables, STREAMED) if streaming else divided_images(tables, recipe, names)
+    tables, report = (tables, dict(STREAMED)) if streaming else divided_images(tables, recipe, names)
     train = Stream.of(recipe, invalid, checks) if streaming else tables.pop("train", None)
     processor = processor_for(recipe)
     config = {"image_size": processor.size["height"]} if recipe.data.test_size < 1 else {}
     return ImageData(
-        **public_names(where), train=train, splits=tables, labels=names, processor=processor,
-        config=config, invalid_records=invalid, report=report,
+        **public_names(where), train=train, splits=tables, labels=names, processor=processor, config=config,
+        invalid_records=invalid, report=report,
     )  # fmt: skip
 
 

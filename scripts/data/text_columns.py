@@ -158,7 +158,7 @@ def stream_corpus(recipe: Recipe) -> Corpus:
 
     texts = {"validation": kept} if kept else {}
     names = public_names(recipe.data.source)
-    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=STREAMED)
+    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED))
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:

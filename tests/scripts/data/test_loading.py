@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,19 +22,24 @@ WORDS = ["one", "two", "three"]
 both = pytest.mark.parametrize("streaming", [False, True])
 
 
-def write(path: Path, words: list[str]) -> Path:
-    """The words as records of a file, in the way its ending says."""
+def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Rows in the form that the ending says."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"text": word, "n": place} for place, word in enumerate(words)]
+    lines = [json.dumps(row) for row in rows]
+    mark = "\t" if path.suffix == ".tsv" else ","
+    cells = [mark.join(map(str, row)) for row in (list(rows[0]), *(list(row.values()) for row in rows))]
+    texts = {".json": f"[{','.join(lines)}]", ".csv": "\n".join(cells), ".tsv": "\n".join(cells)}
+    texts[".txt"] = "\n\n".join(str(row["text"]) for row in rows if "text" in row)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-    elif path.suffix == ".csv":
-        path.write_text("text,n\n" + "".join(f"{row['text']},{row['n']}\n" for row in rows))
-    elif path.suffix == ".txt":
-        path.write_text("\n\n".join(words))
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text(texts.get(path.suffix, "\n".join(lines)))
     return path
+
+
+def write(path: Path, words: list[str]) -> Path:
+    """The words as records of a file."""
+    return table(path, [{"text": word, "n": place} for place, word in enumerate(words)])
 
 
 def words(where: Path | str, **options: object) -> list[str]:
@@ -192,20 +198,6 @@ def test_what_the_hub_has_not_is_refused_in_a_sentence(found: Answers) -> None:
 
 
 # Tables and the files beside them --------------------------------------------------------------------------------------
-
-
-def table(path: Path, rows: list[dict[str, object]]) -> Path:
-    """Rows in the form that the ending says."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix in (".csv", ".tsv"):
-        mark = "," if path.suffix == ".csv" else "\t"
-        cells = [list(rows[0]), *(row.values() for row in rows)]
-        path.write_text("".join(mark.join(map(str, row)) + "\n" for row in cells))
-    else:
-        lines = [json.dumps(row) for row in rows]
-        path.write_text("\n".join(lines) if path.suffix == ".jsonl" else f"[{','.join(lines)}]")
-    return path
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
