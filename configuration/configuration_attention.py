@@ -122,7 +122,8 @@ class AttentionConfig(PatternConfig):
     @property
     def rope_by_pattern(self) -> bool:
         """True where `rope_parameters` hold a set for each pattern."""
-        return any(word in (self.rope_parameters or {}) for word in CACHE_LAYER_TYPES)
+        parameters = self.rope_parameters or {}
+        return any(word in parameters for word in CACHE_LAYER_TYPES)
 
     def rope_of(self, pattern: str | None) -> dict[str, Any]:
         """Return the rotary parameters of the layers of a pattern."""

@@ -18,7 +18,7 @@ from qkv.scripts.recipes.loading import load, names
 ROOT = Path(__file__).resolve().parents[1]
 Pages = Iterator[tuple[str, str]]
 Record = dict[str, Any]
-# What a docstring of ours begins a line with that is a paragraph of its own.
+# Beginnings of lines in docstrings that start a paragraph.
 LABELS = ("Acts at:", "Source:", "Shapes:", "Example:", "Raises:", "Usage:")
 API = {
     "Configs": lambda name: name.endswith("Config"),
@@ -28,7 +28,7 @@ API = {
 
 
 def write(folder: Path) -> None:
-    """Write all pages into a folder of their own; those that are as they were keep their time."""
+    """Write all pages into a folder; unchanged pages keep their time."""
     pages = dict(made())
     for stale in {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")} - pages.keys():
         (folder / stale).unlink()
@@ -48,7 +48,7 @@ def made() -> Pages:
 
 
 def contents(pages: Iterable[str], caption: str = "") -> str:
-    """Return a table of contents of pages beside the one that it stands on."""
+    """Return a table of contents of pages in the same folder."""
     return "\n".join(["```{toctree}", ":maxdepth: 1", f":caption: {caption}" if caption else "", "", *pages, "```", ""])
 
 
@@ -64,7 +64,7 @@ def api_pages() -> Pages:
 
 
 def documented(name: str) -> str:
-    """Return what documents a public name: of a model also what it takes, of a config its fields."""
+    """Return the documentation of a public name: of a model with its inputs, of a config with its fields."""
     value = getattr(qkv, name)
     directive = f"autoclass:: qkv.{name}()" if isinstance(value, type) else f"autofunction:: qkv.{name}"
     members = "   :members: forward\n" if hasattr(value, "forward") else ""
@@ -113,7 +113,7 @@ def code_of(config: QkvConfig) -> str:
 
 
 def literal(value: object) -> str:
-    """Return a value as it is written in Python, a dict with a row for each of its own."""
+    """Return a value as it is written in Python, a dict with a row for each entry."""
     if not isinstance(value, dict):
         return repr(value)
     rows = "".join(f"        {name!r}: {one!r},\n" for name, one in value.items())
@@ -135,7 +135,7 @@ def command_pages() -> Pages:
 
 
 def cell(value: Iterable[object]) -> str:
-    """Return what stands in a cell of a table: a text, or one of several words."""
+    """Return the text of a cell, or of several words."""
     text = value if isinstance(value, str) else ", ".join(map(str, value))
     return text.replace("|", "\\|")
 
@@ -144,16 +144,16 @@ def gallery() -> str:
     """Return the page of every recipe's pictures and results."""
     sections = [(name, record) for name in names() if (record := read_card(name))]
     text = (
-        "# Gallery\n\nEvery recipe that a laptop trains, with the pictures of its run: what it makes, what it attends "
-        "to, and how it learned. The command of each trains it again and draws them all.\n\n"
+        "# Gallery\n\nEvery recipe that a laptop trains, with the pictures of its run: its outputs, its attention "
+        "and its learning curve. The command of each trains it again and draws them all.\n\n"
     )
     return text + "\n".join(shown(name, record) for name, record in sections)
 
 
 def shown(name: str, record: Record) -> str:
-    """Return the section of a recipe: what it is, how it did, and its pictures."""
+    """Return the section of a recipe: its title, results and pictures."""
     recipe, card = load(name), f"../../model_cards/{name}"
-    *_, size, result, minutes = row(recipe, record)
+    *_, size, result, minutes = row(recipe, record).values()
     links = f"[card]({card}/card.md), [recipe](../../scripts/recipes/{name}.yaml)"
     facts = f"{recipe.title}. {size} parameters, {result}, {minutes} min on a CPU: {links}."
     shown_first = sorted(record["pictures"].items(), key=lambda picture: picture[0] == "curve.png")

@@ -42,22 +42,10 @@ class RemovesPadding(nn.Module):
 
 # trf-ignore: TRF013  each family calls post_init, last
 class PackageHooks(PreTrainedModel):
-    """Let the package add to loading, saving and pushing; a published copy has none of it."""
+    """Let the package add to saving and pushing; a published copy has none of it."""
 
-    load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
-
-    @classmethod
-    @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
-    def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
-        cls, pretrained_model_name_or_path: object, *model_args: object, **kwargs: object
-    ) -> Any:
-        """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
-        loaded: Callable[..., object] = super().from_pretrained
-        if cls.load_hook is not None:
-            return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
-        return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""

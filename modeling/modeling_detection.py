@@ -48,7 +48,7 @@ class Detector(QkvPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        # Those of a feature map's backbone; patches have none.
+        # A feature map's backbone has them, patches have not.
         for norm in getattr(module, "frozen_norms", list)():
             for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
                 init.ones_(ones)
@@ -65,8 +65,8 @@ class QkvDetectionEncoderModel(Detector, Stack):
         super().__init__(config)
         frontend = self.embed_tokens
         if config.backbone is not None:
-            # It puts on the hooks that record what it gives when it is made, and transformers would put them on once
-            # more with those of this model.
+            # It gets the hooks that record its outputs when it is made, and transformers would add them once more
+            # with the hooks of this model.
             self.embed_tokens = None
             maybe_install_capturing_hooks(self)
             self.embed_tokens = frontend
@@ -153,19 +153,17 @@ class QkvDetectionModel(Detector):
         return self.joined_output(encoded, outputs)
 
     def joined_output(self, encoded: ImageEncoderOutput, outputs: DetrDecoderOutput) -> DetrModelOutput:
-        """Join the outputs of the two stacks; those of earlier layers are read through the last norm."""
+        """Join the outputs of the two stacks; states of earlier layers are read through the last norm."""
         between = outputs.intermediate_hidden_states
-        if between is not None:
-            between = torch.stack([self.decoder.norm(state) for state in between])
         return DetrModelOutput(
-            last_hidden_state=outputs.last_hidden_state,
+            outputs.last_hidden_state,
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
             encoder_last_hidden_state=encoded.last_hidden_state,
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
-            intermediate_hidden_states=between,
+            intermediate_hidden_states=None if between is None else torch.stack([*map(self.decoder.norm, between)]),
         )
 
 

@@ -4,7 +4,7 @@ Shapes: B images, N texts, T tokens, C channels, D projection_dim.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,11 +17,11 @@ from transformers.models.clip.modeling_clip import CLIPOutput
 
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .checks.inputs import check_images_given
 from .heads.loss import contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
 
+Features = Callable[..., BaseModelOutputWithPooling]
 # Cosines are multiplied by no more than 100.
 HIGHEST_LOGIT_SCALE = math.log(100)
 
@@ -104,47 +104,27 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         **kwargs: object,
     ) -> CLIPOutput:
         """Compare images with texts; `return_loss` adds the contrastive loss over all processes, text i for image i."""
-        check_images_given(pixel_values)
+        if pixel_values is None:
+            raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
         kwargs = {**self.recorded(), **kwargs}
         text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
         text |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         texts = self.encode(self.get_text_features, text, **kwargs)
         kwargs["interpolate_pos_encoding"] = interpolate_pos_encoding
         images = self.encode(self.get_image_features, {"pixel_values": pixel_values}, **kwargs)
-        embeds = [functional.normalize(side.pooler_output, dim=-1) for side in (texts, images)]
-        return self.compared(texts, images, embeds, return_loss=return_loss, num_items_in_batch=num_items_in_batch)
+        text_embeds, image_embeds = (functional.normalize(side.pooler_output, dim=-1) for side in (texts, images))
+        scale = self.scale()
+        loss = contrastive(image_embeds, text_embeds, scale, num_items_in_batch) if return_loss else None
+        logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
+        return CLIPOutput(loss, logits.T, logits, text_embeds, image_embeds, texts, images)
 
-    def encode(self, features: Callable[..., BaseModelOutputWithPooling], rows: dict[str, Any], **options: Any) -> Any:
+    def encode(self, features: Features, rows: dict[str, Tensor | None], **options: object) -> Any:
         """Run one encoder on its rows, in training in chunks of `embedding_chunk_size`, each computed twice."""
         size = self.config.embedding_chunk_size
         if size is None or not (self.training and torch.is_grad_enabled()):
             return features(**rows, **options)
-        count = max(len(value) for value in rows.values() if value is not None)
-        outputs = []
-        for start in range(0, count, size):
-            chunk = {
-                name: value[start : start + size] if value is not None and len(value) == count else value
-                for name, value in rows.items()
-            }
-            outputs.append(checkpoint(features, **chunk, **options, use_reentrant=False))
-        return joined(outputs)
-
-    def compared(
-        self, texts: BaseModelOutputWithPooling, images: BaseModelOutputWithPooling, embeds: list[Tensor], **loss: Any
-    ) -> CLIPOutput:
-        """Return the cosines of all images and texts, times the learned scale, and their loss."""
-        text_embeds, image_embeds = embeds
-        scale = self.scale()
-        logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
-        wanted = loss.pop("return_loss")
-        return CLIPOutput(
-            loss=contrastive(image_embeds, text_embeds, scale, **loss) if wanted else None,
-            logits_per_image=logits.T,
-            logits_per_text=logits,
-            text_embeds=text_embeds,
-            image_embeds=image_embeds,
-            text_model_output=texts,
-            vision_model_output=images,
+        return joined(
+            [checkpoint(features, **chunk, **options, use_reentrant=False) for chunk in row_chunks(rows, size)]
         )
 
     def scale(self) -> Tensor:
@@ -156,6 +136,16 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
             with torch.no_grad():
                 self.logit_scale.clamp_(max=HIGHEST_LOGIT_SCALE)
         return self.logit_scale.exp()
+
+
+def row_chunks(rows: dict[str, Tensor | None], size: int) -> Iterator[dict[str, Tensor | None]]:
+    """Split a batch by rows; an input that is shared by all rows stays whole."""
+    count = max(len(value) for value in rows.values() if value is not None)
+    for start in range(0, count, size):
+        yield {
+            name: value[start : start + size] if value is not None and len(value) == count else value
+            for name, value in rows.items()
+        }
 
 
 def joined(outputs: Sequence[Any]) -> Any:

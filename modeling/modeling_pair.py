@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
+from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
@@ -41,7 +42,7 @@ class QkvPairModel(QkvPreTrainedModel):
 
     `input_ids -> residues, pairs -> blocks -> last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C)`
 
-    What a residue is, and where the chain begins, say the tokens: there is no class token, and every token has pairs.
+    Every token is a residue and has pairs: there is no class token.
     A head that reads residues or pairs alone says so: the last states of the others are then not normalised, nor pairs
     updated for the last time, and a parameter without a gradient is never built.
     """
@@ -142,7 +143,7 @@ class QkvPairModel(QkvPreTrainedModel):
 
 
 class PairHead(QkvPreTrainedModel):
-    """The base of heads on residues or pairs."""
+    """The base of heads on residues or pairs, each of which gives the `output` of its class."""
 
     config: QkvPairConfig
     _supports_flash_attn = False
@@ -154,6 +155,30 @@ class PairHead(QkvPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embed_tokens
+
+    def output(
+        self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
+    ) -> ModelOutput:
+        """Return scores and loss; `count` are the targets of the whole step."""
+        raise NotImplementedError
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Score residues or pairs, with a loss if there are `labels`, which are -100 where none is due."""
+        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
+        return self.output(self.model(*given, **kwargs), attention_mask, labels, num_items_in_batch)
 
 
 class PairLevelHead(PairHead):
@@ -172,36 +197,28 @@ class PairLevelHead(PairHead):
 
 
 class QkvPairForContactPrediction(PairLevelHead):
-    """Predict which residues touch: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L)`."""
+    """Predict which residues touch: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L)`.
+
+    `labels` (B, L, L) are 1 for pairs in contact, 0 for others.
+    """
 
     def __init__(self, config: QkvPairConfig) -> None:
         super().__init__(config, 1)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        msa_ids: Tensor | None = None,
-        msa_attention_mask: Tensor | None = None,
-        distance_bins: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Any,
+    def output(
+        self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> PairClassifierOutput:
-        """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
-        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
-        outputs = self.model(*given, **kwargs)
+        """Return contacts; pairs with padding have no loss."""
         logits = self.score(outputs).squeeze(-1)
         real = None if attention_mask is None else (attention_mask[:, :, None] * attention_mask[:, None]).bool()
-        loss = binary_cross_entropy(logits, labels, real, num_items_in_batch, "mark pairs in contact 1, all others 0")
+        loss = binary_cross_entropy(logits, labels, real, count, "mark pairs in contact 1, all others 0")
         return pair_output(outputs, logits, loss)
 
 
 class QkvPairForDistancePrediction(PairLevelHead):
     """Predict a distogram: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L, V)` over distances.
+
+    `labels` (B, L, L) are numbers of bins.
 
     Source: Jumper et al. 2021, supplement, §1.9.8, https://doi.org/10.1038/s41586-021-03819-2
     """
@@ -209,30 +226,18 @@ class QkvPairForDistancePrediction(PairLevelHead):
     def __init__(self, config: QkvPairConfig) -> None:
         super().__init__(config, config.num_distogram_bins)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        msa_ids: Tensor | None = None,
-        msa_attention_mask: Tensor | None = None,
-        distance_bins: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Any,
+    def output(
+        self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> PairClassifierOutput:
-        """Predict distances; `labels` (B, L, L) are numbers of bins, -100 where none is due."""
-        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
-        outputs = self.model(*given, **kwargs)
+        """Return scores of distances."""
         logits = self.score(outputs)
-        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        return pair_output(outputs, logits, loss)
+        return pair_output(outputs, logits, cross_entropy(logits, labels, count, self.config.label_smoothing))
 
 
 class QkvPairForMaskedLM(PairHead):
     """Predict masked residues: `input_ids -> QkvPairModel -> lm_head -> logits (B, L, V)`.
+
+    `labels` are (B, L), or (B, 1 + S, L) of a whole alignment.
 
     Source: Jumper et al. 2021, supplement, §1.9.9, https://doi.org/10.1038/s41586-021-03819-2
     """
@@ -245,32 +250,19 @@ class QkvPairForMaskedLM(PairHead):
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        msa_ids: Tensor | None = None,
-        msa_attention_mask: Tensor | None = None,
-        distance_bins: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Any,
+    def output(
+        self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> MaskedLMOutput:
-        """Predict masked residues; `labels` (B, L), or (B, 1 + S, L) of a whole alignment, are -100 elsewhere."""
-        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
-        outputs = self.model(*given, **kwargs)
+        """Return scores of the vocabulary."""
         logits = scored = self.lm_head(outputs.last_hidden_state)
         if labels is not None and labels.ndim == 3 and outputs.msa_hidden_state is not None:
             scored = torch.cat((logits[:, None], self.lm_head(outputs.msa_hidden_state)), dim=1)
-        loss = cross_entropy(scored, labels, num_items_in_batch, self.config.label_smoothing)
+        loss = cross_entropy(scored, labels, count, self.config.label_smoothing)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvPairForTokenClassification(PairHead):
-    """Label each residue: `input_ids -> QkvPairModel -> classifier -> logits (B, L, V)`."""
+    """Label each residue: `input_ids -> QkvPairModel -> classifier -> logits (B, L, V)`; `labels` are (B, L)."""
 
     def __init__(self, config: QkvPairConfig) -> None:
         super().__init__(config, reads_pairs=False)
@@ -278,22 +270,9 @@ class QkvPairForTokenClassification(PairHead):
         self.classifier = label_classifier(config)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        msa_ids: Tensor | None = None,
-        msa_attention_mask: Tensor | None = None,
-        distance_bins: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Any,
+    def output(
+        self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> TokenClassifierOutput:
-        """Classify each residue; `labels` (B, L) are -100 where none is due."""
-        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
-        outputs = self.model(*given, **kwargs)
+        """Return scores of the labels."""
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return token_output(outputs, logits, labels, count, self.config.label_smoothing)

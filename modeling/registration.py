@@ -1,11 +1,9 @@
 """Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
 
-Also the hooks by which the package checks models that are loaded, and adds its code to those that are saved or pushed;
-a published copy has none of them.
+Also the hooks by which the package adds its code to models that are saved or pushed; a published copy has none of them.
 """
 
 import os
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +47,6 @@ def register(models: dict[str, type[PreTrainedModel]]) -> None:
                 getattr(transformers, auto_class).register(config_class, several or models[name])
                 if auto_class in NAME_TABLES:
                     NAME_TABLES[auto_class][config_class.model_type] = name
-    QkvPreTrainedModel.load_hook = load_on_request
     QkvPreTrainedModel.save_hook = save_code
     QkvPreTrainedModel.upload_hook = add_code
     if find_spec("peft"):
@@ -69,19 +66,6 @@ def register_adapters() -> None:
 def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
     """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
     return model.placed(hidden, context)[0]
-
-
-def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
-    """Load a model, and warn where the code in its folder is older than the installed transformers.
-
-    With QKV_VERIFY=1 raise IntegrityError where it differs from the manifest of its source.
-    """
-    if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
-        import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)
-    if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
-        return load(source, *args, **options)
-    guard = import_module(f"{SCRIPTS}.publishing.integrity.guard")
-    return guard.load_checked(load, source, *args, **options)
 
 
 def save_code(model: object, folder: str | os.PathLike[str]) -> None:

@@ -1,1 +1,1 @@
-"""Commands: one file each, what they share in the folders beside them."""
+"""Commands: one file each, with shared code in the folders beside them."""

@@ -1,7 +1,7 @@
-"""The commands of `qkv` and their arguments, known without importing what a command computes with.
+"""The commands of `qkv` and their arguments, known without importing PyTorch.
 
-Each function adds the arguments that `run` gets, in the file of the function's name. Its docstring is what `--help`
-prints: the first line stands in the list of commands, the last one is an example.
+Each function adds the arguments that `run` gets, in the file of the function's name. Its docstring is the text
+of `--help`: the first line stands in the list of commands, the last one is an example.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import NoReturn
 
 from qkv.scripts.attention_view.arguments import attend
@@ -23,14 +23,11 @@ EXAMPLE = "Example: "
 
 
 class Formatter(HelpFormatter):
-    """Wrap each paragraph of a description by itself, and break no name or path at a hyphen."""
+    """Wrap each paragraph of a description by itself, and break no path at a hyphen."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
         return "\n\n".join(fill(paragraph, width, break_on_hyphens=False) for paragraph in paragraphs)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return wrap(text, width, break_on_hyphens=False)
 
 
 class Parser(ArgumentParser):
@@ -49,7 +46,7 @@ class Parser(ArgumentParser):
 
 
 def train(parser: ArgumentParser) -> None:
-    """Train a recipe, or a model of your own data.
+    """Train a recipe, or a model on your data.
 
     A table, a folder or a data set of the Hub is learned from as its columns say, which is shown before the training
     starts: `qkv train reviews.csv`.
@@ -64,7 +61,7 @@ def train(parser: ArgumentParser) -> None:
 
 
 def add_recipe(parser: ArgumentParser, help: str) -> None:
-    """Add a recipe and what differs from it."""
+    """Add a recipe and the changes to it."""
     parser.add_argument("recipe", metavar="RECIPE", help=help)
     words = "a field of the recipe and its value"
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=words)
@@ -103,7 +100,7 @@ def convert(parser: ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
     parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
-    parser.add_argument("--to", choices=("stock", "qkv"), help="what DST shall be; by default what SRC is not")
+    parser.add_argument("--to", choices=("stock", "qkv"), help="kind of DST, by default the other kind than SRC")
     parser.add_argument("--check", action="store_true", help="compare both models, and write certificate.json")
     parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
     add_weights(parser)
@@ -119,9 +116,9 @@ def add_weights(parser: ArgumentParser) -> None:
 def publish(parser: ArgumentParser) -> None:
     """Publish a model on the Hub, or in a folder, so that people load it without qkv.
 
-    SRC is the folder of a qkv model, a run folder, or a folder that was built before. Everything is scanned before any
-    of it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is
-    missing.
+    SRC is the folder of a qkv model, a run folder, or a folder that was built before: publish to a folder to look at
+    everything first. Everything is scanned before any of it leaves this machine; the Hub gets it in one commit. Run
+    again after a failure, this sends only what is missing.
 
     Example: qkv publish runs/first user/digits --private
     """
@@ -136,8 +133,7 @@ def publish(parser: ArgumentParser) -> None:
     parser.add_argument("--revision", metavar="BRANCH", help="a branch, made from main if there is none")
     parser.add_argument("--pr", dest="pull_request", action="store_true", help="open a pull request instead")
     parser.add_argument("--tag", help="a name for the commit")
-    parser.add_argument("--message", help="what the commit is about")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    parser.add_argument("--message", help="message of the commit")
     help = "sign all files: with a private key in a PEM file, or `keyless`, with your login, named in a public log"
     parser.add_argument("--sign", metavar="KEY", help=help)
     add_weights(parser)
@@ -157,7 +153,7 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
-    help = "who must have signed all files: the file of a public key, or IDENTITY,ISSUER of a keyless signature"
+    help = "the signer of all files: the file of a public key, or IDENTITY,ISSUER of a keyless signature"
     parser.add_argument("--signed-by", metavar="WHO", help=help)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
@@ -181,7 +177,7 @@ def demo(parser: ArgumentParser) -> None:
 
 
 def list_recipes(parser: ArgumentParser) -> None:
-    """List all recipes in one table: data, task, size, and what was measured.
+    """List all recipes in one table: model, data, size and measured results.
 
     Example: qkv recipes
     """
@@ -208,6 +204,7 @@ OF_RECIPES = ("train", "quickstart", "compare", "sweep")
 OF_DATA = ("train", "quickstart", "sweep")
 # Commands that take a model, an input and options.
 OF_MODELS = ("predict", "evaluate", "generate", "attend")
+WITHOUT_MODELS = ("recipes",)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
 """The `qkv` command: `qkv COMMAND …`, each command a module of this folder and a function of arguments.py."""
 
-import os
 import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import wrap
 
 import qkv
-from qkv.scripts.arguments import OF_DATA, OF_MODELS, OF_RECIPES, QKV, Program, about, parser_of
+from qkv.scripts.arguments import OF_DATA, OF_MODELS, OF_RECIPES, QKV, WITHOUT_MODELS, Program, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
-from qkv.scripts.common.files import full_disk, room
 from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import read_words
@@ -39,19 +36,12 @@ def main(words: Sequence[str] | None = None, program: Program = QKV) -> int:
         if "--debug" in words:
             raise
         # The message is one sentence already; a library's may run over lines.
-        print(f"qkv: {' '.join(sentence(error).split())}", file=sys.stderr)
+        print(f"qkv: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
 
 
-def sentence(error: Exception) -> str:
-    """Return the message of an error; of a full disk that nobody answered for, with its file and how to go on."""
-    said = full_disk(error)
-    path = Path(getattr(error, "filename", None) or ".").absolute()
-    return str(error) if said is None else f"{path} could not be written: {said}; it takes more, {room(path)}"
-
-
 def dispatch(words: Sequence[str], program: Program) -> int:
-    """Parse the words, and only then import the command: what it computes with takes seconds to import."""
+    """Parse the words, and only then import the command, for PyTorch takes seconds to import."""
     if not words or words[0] in ("-h", "--help"):
         print(overview(program))
         return 0 if words else 2
@@ -66,20 +56,14 @@ def dispatch(words: Sequence[str], program: Program) -> int:
         return 0
     arguments = parse(name, words[1:], program)
     arguments.words = f"{program.name} {shlex.join(words)}"
-    forget_notebook_backend()
     with phase("loading PyTorch and transformers"):
-        qkv.import_models()
+        if name not in WITHOUT_MODELS:
+            qkv.import_models()
         command = load(f"{program.package}.{program.commands[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
     return 0
-
-
-def forget_notebook_backend() -> None:
-    """Forget what a notebook draws with, in its shell commands: it may not be installed for them."""
-    if "IPython" not in sys.modules and os.environ.get("MPLBACKEND", "").startswith("module://"):
-        del os.environ["MPLBACKEND"]
 
 
 def meant(word: str, program: Program) -> str:
@@ -90,7 +74,7 @@ def meant(word: str, program: Program) -> str:
 
 
 def shown_recipe(command: str, name: str) -> Recipe:
-    """Return the recipe of that name, or the one that is inferred from data of that name."""
+    """Return the recipe of that name, or the recipe that is inferred from data of that name."""
     if not (command in OF_DATA and recipes.is_data(name)):
         return recipes.load(name)
     with phase("loading PyTorch and transformers"):

@@ -1,11 +1,8 @@
 """Turn an official checkpoint into a qkv model, or a qkv model into a stock transformers one."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from qkv.modeling.conversion.convert import is_ours
@@ -15,24 +12,21 @@ from qkv.scripts.common.tables import file_rows, print_table
 from qkv.scripts.conversion.certificate import LIMITS, Certificate, problems
 from qkv.scripts.conversion.checkpoint import convert_checkpoint
 
-STEPS = 4
-
 
 def run(arguments: Namespace) -> None:
-    """Convert and print what was made; RuntimeError, and nothing written, when the check fails."""
+    """Convert, and print the certificate and the files; RuntimeError, and nothing written, when the check fails."""
     check_empty(arguments.target)
     source = located(arguments.source, arguments.revision)
     direction = "stock" if is_ours(source) else "qkv"
     if arguments.to not in (None, direction):
         raise ValueError(f"{arguments.source} is a {arguments.to} checkpoint already; leave --to out to convert it")
-    with progress(STEPS + arguments.check * (len(LIMITS) + 2)) as step, staged(arguments.target) as folder:
+    with staged(arguments.target) as folder:
         certificate = convert_checkpoint(
             source,
             folder,
             dtype=arguments.dtype,
             max_shard_size=arguments.max_shard_size,
             command=arguments.words if arguments.check else None,
-            step=step,
         )
         if certificate and problems(certificate) and not arguments.force:
             raise RuntimeError(
@@ -43,16 +37,6 @@ def run(arguments: Namespace) -> None:
         Console().print(table(certificate))
     title = f"{named(source)[1]} -> {named(arguments.target)[1]}"
     print_table(title, {**(summary(certificate) if certificate else {}), **file_rows(arguments.target)})
-
-
-@contextmanager
-def progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on standard error; call what is yielded with the next step."""
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-        yield lambda what: bar.update(task, description=what, advance=1)
 
 
 def table(certificate: Certificate) -> Table:

@@ -12,8 +12,7 @@ def run(arguments: Namespace) -> None:
     model = {"revision": arguments.revision, "trust_remote_code": arguments.trust_remote_code}
     if arguments.space is not None:
         write_space(arguments.source, arguments.space, **model)
-        say(f"{arguments.space} is the folder of a Space: hf upload user/name {arguments.space} --type space")
-        return
+        return say(f"{arguments.space} is a Space: hf upload user/name {arguments.space} --type space")
     page = demo(arguments.source, port=arguments.port, host=arguments.host, **model)
     say(f"{page.local_url} is the page of {arguments.source}; Ctrl-C ends it")
     page.block_thread()

@@ -92,7 +92,7 @@ def scores(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def placed(example: Example | None, folder: Path) -> Path | str | None:
-    """Return what a pipeline in another process is given: a text, or the file of an image or a recording."""
+    """Return the input of a pipeline in another process: a text, or the file of an image or a recording."""
     if example is None:
         return None
     if isinstance(example.given, Image.Image):

@@ -29,6 +29,7 @@ from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import lock
 from qkv.scripts.training.run import load_task, train
 
+TRIALS = 20
 # Metrics that rank the trials of a recipe without `watch`: the first that its task measures.
 RANKED_BY = ("accuracy", "ap", "wer", "bleu", "exact_match", "retrieval_seen", "rmse", "loss")
 SINGLE = {*TEXTS, "data", "name", "out", "tracker"}  # a comma in their values separates nothing
@@ -36,33 +37,42 @@ NUMBER = r"([-+]?\d*\.?\d+(?:e[-+]?\d+)?)"
 
 
 def run(arguments: Namespace) -> None:
-    """Train the missing trials, and print all of them and the command that trains the best from another seed."""
+    """Train the missing trials, and print all of them, the best first."""
     name, words = arguments.recipe, dict(word.partition("=")[::2] for word in arguments.overrides)
-    space = {key: values for key, value in words.items() if (values := distribution(key, value))}
+    space = {key: kind for key, value in words.items() if (kind := distribution(key, value))}
     if not space:
         raise ValueError("a sweep needs a list or a range of values, such as learning_rate=1e-4..1e-2")
-    choices = {key: getattr(one, "choices", None) or (one.low, one.high) for key, one in space.items()}
-    first = words | {key: values[0] for key, values in choices.items()}
-    recipe = recipe_of(name, words_of(first))
-    for key, value in [(key, value) for key, values in choices.items() for value in values[1:]]:
-        recipe_of_trial(name, first | {key: value})  # a mistake in any value is reported before the first trial
-    if not recipe.data.holdout and "validation" not in load_task(recipe).splits:
-        raise ValueError(f"{recipe.name} has no validation split, and the test split ranks nothing; add holdout=0.1")
-    is_grid = arguments.trials is None and all(isinstance(one, CategoricalDistribution) for one in space.values())
-    grid = [dict(zip(choices, row, strict=True)) for row in product(*choices.values())] if is_grid else []
+    values = {key: getattr(kind, "choices", None) or (kind.low, kind.high) for key, kind in space.items()}
+    recipe = checked(name, words, values)
+    is_grid = arguments.trials is None and all(isinstance(kind, CategoricalDistribution) for kind in space.values())
+    grid = [dict(zip(values, row, strict=True)) for row in product(*values.values())] if is_grid else []
     folder = Path(recipe.output.folder or f"runs/{recipe.name}-sweep-{datetime.now():%Y%m%d-%H%M%S}")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:
         lock(file, folder)
         study = open_study(folder, [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)])
-        for number in range(len(grid) or arguments.trials or 20):
-            if number == len(study.trials):
-                chosen = grid[number] if grid else sample(study, space, recipe.seed)
-                study.add_trial(create_trial(state=TrialState.RUNNING, params=chosen, distributions=space))
+        for number in range(len(grid) or arguments.trials or TRIALS):
+            if number == len(study.trials) and grid:
+                study.add_trial(create_trial(state=TrialState.RUNNING, params=grid[number], distributions=space))
+            elif number == len(study.trials):
+                # Of the state of a sampler, which a kill would lose, only the seed counts.
+                study.sampler = optuna.samplers.TPESampler(seed=recipe.seed + number)
+                study.ask(space)
             trial = study.trials[number]
             if not trial.state.is_finished():  # new, or killed
                 take(study, number, name, words | trial.params | {"out": folder / f"trial-{number + 1:03}"})
-    show(study, name, words, folder)
+    show(study, f"{name}: validation")
+
+
+def checked(name: str, words: dict[str, str], values: dict[str, Any]) -> Recipe:
+    """Return the recipe with the first values; ValueError for a mistake in any value, or without a validation split."""
+    first = words | {key: choices[0] for key, choices in values.items()}
+    recipe = recipe_of(name, words_of(first))
+    for key, value in [(key, value) for key, choices in values.items() for value in choices[1:]]:
+        recipe_of_trial(name, first | {key: value})
+    if not recipe.data.holdout and "validation" not in load_task(recipe).splits:
+        raise ValueError(f"{recipe.name} has no validation split, and the test split ranks nothing; add holdout=0.1")
+    return recipe
 
 
 def distribution(key: str, value: str) -> Any:
@@ -93,20 +103,12 @@ def words_of(values: dict[str, Any]) -> list[str]:
 def open_study(folder: Path, words: list[str]) -> optuna.Study:
     """Return the study that a folder stores; ValueError where its sweep is another one."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        storage=f"sqlite:///{folder / 'sweep.db'}", study_name="sweep", load_if_exists=True, direction="maximize"
-    )
+    storage = f"sqlite:///{folder / 'sweep.db'}"
+    study = optuna.create_study(storage=storage, study_name="sweep", load_if_exists=True, direction="maximize")
     if (saved := study.user_attrs.get("words", words)) != words:
         raise ValueError(f"{folder} holds the sweep of {shlex.join(saved)}, not of {shlex.join(words)}; change out=")
     study.set_user_attr("words", words)
     return study
-
-
-def sample(study: optuna.Study, space: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return the values of the next trial, by its number, the seed and the trials before it alone."""
-    copy = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed + len(study.trials)))
-    copy.add_trials(study.trials)
-    return copy.ask(space).params
 
 
 def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> None:
@@ -126,16 +128,13 @@ def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> 
         study.tell(number, state=TrialState.FAIL)
 
 
-def show(study: optuna.Study, name: str, words: dict[str, Any], folder: Path) -> None:
-    """Print the metrics of the trials, and the command of the best; RuntimeError where all failed."""
+def show(study: optuna.Study, title: str) -> None:
+    """Print the metrics of the trials, the best first; RuntimeError where all failed."""
     ranked = sorted(study.trials, key=lambda trial: math.inf if trial.value is None else -trial.value)
     if ranked[0].value is None:
-        raise RuntimeError(f"every trial of {folder} failed, each for the reason above; change the fields and out=")
+        raise RuntimeError("every trial failed, each for the reason above; change the fields and out=")
     metric = study.user_attrs["metric"]
     sign = -1 if metric in LOWER_IS_BETTER else 1
     shown = ["failed" if trial.value is None else f"{sign * trial.value:.4f}" for trial in ranked]
     rows = [f"trial {trial.number + 1}: {' '.join(words_of(trial.params))}" for trial in ranked]
-    print_table(f"{name}: validation {metric}, the best first", dict(zip(rows, shown, strict=True)))
-    seed = int((words | ranked[0].params).get("seed", 0)) + 1
-    again = words | ranked[0].params | {"seed": seed, "out": folder / f"best-seed-{seed}"}
-    print("the best with another seed:", shlex.join(["qkv", "train", name, *words_of(again)]), sep="\n")
+    print_table(f"{title} {metric}, the best first", dict(zip(rows, shown, strict=True)))

@@ -1,4 +1,4 @@
-"""Train a recipe, complete its folder and print what came out."""
+"""Train a recipe, complete its folder and print the results."""
 
 import sys
 from argparse import Namespace
@@ -19,7 +19,7 @@ def run(arguments: Namespace) -> None:
 
 
 def complete(finished: Run) -> None:
-    """Make the run folder one that loads anywhere."""
+    """Complete the run folder, so that it loads anywhere."""
     with phase(f"writing code, card and manifest to {finished.folder}"):
         complete_run(finished.folder, finished.model)
 

@@ -48,7 +48,7 @@ NEED_TRAIN = {
     "sweep",
     "train",
 }
-OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
+OPTIONAL: set[str] = set()
 # The lab is not installed.
 SOURCES = python_files("configuration", "modeling", "scripts", apart=frozenset({"lab"}))
 
@@ -101,14 +101,16 @@ def test_a_room_imports_what_its_extras_declare() -> None:
 
 def test_the_extra_of_a_module_brings_it() -> None:
     found = {module for path in SOURCES for module in imported(path, anywhere=True)}
-    assert {name for name in found if distributions({name}) - brought()} <= extras.EXTRAS.keys()
-    for module, extra in extras.EXTRAS.items():
-        package = extras.DISTRIBUTIONS.get(module, module)
-        assert canonicalize_name(package) in declared(extra) and distributions({module}) == {canonicalize_name(package)}
+    for module in sorted(module for module in found if distributions({module}) - brought()):
+        error = extras.explained(ModuleNotFoundError(name=f"{module}.inner"))
+        assert isinstance(error, extras.MissingExtraError), module
+        (extra,) = re.findall(r"pip install 'qkv\[(\w+)\]'", str(error))
+        assert distributions({module}) <= declared(extra)
+    assert not isinstance(extras.explained(ModuleNotFoundError(name="nothing")), extras.MissingExtraError)
 
 
 def test_every_folder_with_code_is_in_the_wheel() -> None:
-    folders = {path.parent for path in SOURCES if "qkv" not in path.relative_to(ROOT).parts}
+    folders = {path.parent for path in SOURCES if "package" not in path.relative_to(ROOT).parts}
     names = {".".join(("qkv", *folder.relative_to(ROOT).parts)) for folder in folders}
     packages = set(installation.SETTINGS["tool"]["setuptools"]["packages"])
     assert names == packages - {"qkv", "qkv.scripts.accelerate", "qkv.model_cards"}

@@ -351,7 +351,7 @@ PIXEL_INPUTS: list[Row] = [
     (lambda: vision()(pixel_values=PIXELS.permute(0, 2, 3, 1)), f"pixel_values | (2, 8, 8, 3) | {IMAGE_SHAPE}"),
     (lambda: vision()(pixel_values=zeros(2, 3, 12, 8)), "12x8 | image_size=8 | interpolate_pos_encoding=True"),
     (lambda: vision()(pixel_values=zeros(2, 3, 9, 12), interpolate_pos_encoding=True), "9x12 | patch_size=4"),
-    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8), interpolate_pos_encoding=True), "0x8 | patch_size=4"),
+    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8)), "pixel_values | (2, 3, 0, 8) | empty"),
     (
         lambda: vision()(inputs_embeds=zeros(1, 6, 8)),
         "6 | max_position_embeddings=5 | position='learned' | position='rope'",

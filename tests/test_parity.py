@@ -19,8 +19,7 @@ from comparison import exact
 from families import ROWS
 from families.base import UNREAD_PARTS, Row
 from families.inputs import END, LENGTH, PAD, START
-from qkv.modeling.conversion.config import lost_on_reading
-from qkv.modeling.conversion.convert import chosen, from_transformers, official_pairs, rows, to_transformers
+from qkv.modeling.conversion.convert import chosen, from_transformers, official_conversions, to_transformers
 from qkv.modeling.conversion.weights import convert
 from sampling import sampled
 
@@ -166,7 +165,7 @@ def test_gradients_are_equal(row: Row) -> None:
                 loss.backward()
     trained = {name: weight for name, weight in official.state_dict(keep_vars=True).items() if weight.requires_grad}
     theirs = {name: weight.grad for name, weight in trained.items() if weight.grad is not None}
-    table = rows(*chosen(official_pairs(official), official.config, lost_on_reading))
+    table = chosen(official_conversions(official), official.config).rows
     theirs = convert(table, theirs, ours.config, reading=True)
     for name, gradient in theirs.items():
         assert (ours.get_parameter(name).grad - gradient).abs().max() <= DOUBLE, name

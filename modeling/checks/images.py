@@ -8,26 +8,25 @@ from collections.abc import Sequence
 from torch import Tensor
 from transformers.utils import is_scipy_available
 
-from .inputs import can_read_values, check_range
+from .inputs import can_read_values, check_range, check_shape
 
 
 def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: int) -> None:
     """Check that images (B, C, height, width) hold numbers, and that each has real pixels (B, height, width)."""
-    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else ()
-    if not isinstance(pixel_values, Tensor) or len(shape) != 4 or shape[1] != num_channels or not min(shape):
+    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else None
+    if not isinstance(pixel_values, Tensor) or not shape or len(shape) != 4 or shape[1] != num_channels:
         raise ValueError(
-            f"pixel_values of shape {shape or None} are not (batch, {num_channels}, height, width); check num_channels "
-            "and use the image processor with return_tensors='pt'"
+            f"pixel_values of shape {shape} are not (batch, {num_channels}, height, width); check num_channels and use "
+            "the image processor with return_tensors='pt'"
         )
-    if can_read_values(pixel_values) and not pixel_values.isfinite().all():
-        raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
+    if 0 in shape[2:] or (can_read_values(pixel_values) and not pixel_values.isfinite().all()):
+        raise ValueError(
+            f"pixel_values of shape {shape} are empty or contain NaN or infinity; check the image processor's "
+            "normalisation"
+        )
     if pixel_mask is None:
         return
-    if pixel_mask.shape != (shape[0], *shape[2:]):
-        raise ValueError(
-            f"pixel_mask of shape {tuple(pixel_mask.shape)} does not fit images of {shape}; give one value for each "
-            "pixel, (batch, height, width)"
-        )
+    check_shape("pixel_mask", pixel_mask, (shape[0], *shape[2:]), "the pixels")
     if can_read_values(pixel_mask) and not pixel_mask[:, 0, 0].all():
         raise ValueError("pixel_mask has padding at the upper left; pad images at the right and below, as DETR does")
 
@@ -45,23 +44,15 @@ def check_objects(objects: object, logits: Tensor, count: Tensor | int | None) -
         kind = f"{len(objects)}" if isinstance(objects, Sequence) else f"a {type(objects).__name__}"
         raise ValueError(f"labels are {kind} for {len(logits)} images; give a list of one dict for each image")
     for row, labelled in enumerate(objects):
-        check_image_objects(row, labelled, logits.shape[-1] - 1)
+        check_image_objects(f"labels[{row}]", labelled["class_labels"], labelled["boxes"], logits.shape[-1] - 1)
 
 
-def check_image_objects(row: int, labelled: dict[str, Tensor], num_labels: int) -> None:
-    """Check the labelled objects of one image."""
-    names = ("class_labels", "boxes")
-    if missing := [name for name in names if name not in labelled]:
-        raise ValueError(f"labels[{row}] have no {missing[0]!r}; the image processor makes them of COCO annotations")
-    classes, boxes = (labelled[name] for name in names)
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or classes.shape != boxes.shape[:1] or classes.is_floating_point():
-        raise ValueError(
-            f"labels[{row}] have boxes of shape {tuple(boxes.shape)} for class_labels of shape {tuple(classes.shape)} "
-            f"and type {classes.dtype}; give (objects, 4) for (objects,) whole numbers"
-        )
-    check_range(f"class_labels of labels[{row}]", classes, num_labels, "labels", "set num_labels")
+def check_image_objects(name: str, classes: Tensor, boxes: Tensor, num_labels: int) -> None:
+    """Check the labelled objects of one image: whole numbers (N,), parts of the image (N, 4)."""
+    check_shape(f"boxes of {name}", boxes, (*classes.shape[:1], 4), "class_labels and their 4 numbers")
+    check_range(f"class_labels of {name}", classes, num_labels, "labels", "set num_labels")
     if can_read_values(boxes) and boxes.numel() and not bool(((boxes >= 0) & (boxes <= 1)).all()):
         raise ValueError(
-            f"boxes of labels[{row}] reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, "
-            "center y, width and height as parts of the image, from 0 to 1"
+            f"boxes of {name} reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, center y, "
+            "width and height as parts of the image, from 0 to 1"
         )

@@ -5,6 +5,7 @@ Shapes are always looked at; values only where a look costs nothing and changes 
 Shapes: B batch, T queries, S keys, D hidden_size, V classes or vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,14 +42,19 @@ def check_range(name: str, ids: Tensor, count: int, kind: str, mend: str) -> Non
         raise ValueError(f"{name} contain {wrong}, outside the {kind} of {count} (0 to {count - 1}); {mend}")
 
 
+def check_shape(name: str, tensor: Tensor, expected: Sequence[int], kind: str) -> None:
+    """Check that there is one value for each of a kind."""
+    if tuple(tensor.shape) != tuple(expected):
+        raise ValueError(f"{name} of shape {tuple(tensor.shape)} does not fit {kind}, {tuple(expected)}")
+
+
 def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
     """Check token ids: whole numbers (B, T) below the vocabulary's size; others may be embedded by hand."""
-    if not isinstance(input_ids, Tensor):
-        raise ValueError(f"input_ids of type {type(input_ids).__name__} are no tensor; use return_tensors='pt'")
-    if input_ids.ndim not in (1, 2, 3) or input_ids.is_floating_point():
+    if not isinstance(input_ids, Tensor) or input_ids.ndim not in (1, 2, 3) or input_ids.is_floating_point():
+        form = f"shape {tuple(input_ids.shape)}, {input_ids.dtype}" if isinstance(input_ids, Tensor) else "no tensor"
         raise ValueError(
-            f"input_ids of shape {tuple(input_ids.shape)} and type {input_ids.dtype} are not whole numbers (batch, "
-            "length); use what a tokenizer returns with return_tensors='pt'"
+            f"input_ids of type {type(input_ids).__name__} ({form}) are not whole numbers (batch, length); use the "
+            "output of a tokenizer with return_tensors='pt'"
         )
     mend = "use the model's own tokenizer or resize_token_embeddings"
     check_range("input_ids", input_ids, vocab_size, "vocabulary", mend)
@@ -56,29 +62,23 @@ def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
 
 def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
     """Return the number of choices of (B, choices, T) or (B, choices, T, D)."""
-    given, dimensions = (input_ids, 3) if input_ids is not None else (inputs_embeds, 4)
-    if given is None or given.ndim != dimensions:
-        shape = None if given is None else tuple(given.shape)
+    tokens, dimensions = (input_ids, 3) if input_ids is not None else (inputs_embeds, 4)
+    if tokens is None or tokens.ndim != dimensions:
+        shape = None if tokens is None else tuple(tokens.shape)
         raise ValueError(f"inputs of shape {shape} are not (batch, choices, length); stack each question's choices")
-    return given.shape[1]
+    return tokens.shape[1]
 
 
-MAIN_INPUTS = ("input_ids", "pixel_values", "input_features")
-
-
-def check_input_kind(model: PreTrainedModel, given: dict[str, object]) -> None:
-    """Raise ValueError where a model is given what only one of another kind of input reads."""
-    for name in MAIN_INPUTS:
-        if name != model.main_input_name and given.get(name) is not None:
+def check_input_kind(model: PreTrainedModel, others: dict[str, object]) -> None:
+    """Raise ValueError where a model gets an input that only one of another kind reads."""
+    for name in ("input_ids", "pixel_values", "input_features"):
+        if name != model.main_input_name and others.get(name) is not None:
             raise ValueError(f"{name} given to {type(model).__name__}, which reads {model.main_input_name}")
 
 
 def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
     """Check one type for each token (B, T); a model without types accepts the zeros that tokenizers return."""
-    if token_type_ids.shape != hidden.shape[:2]:
-        raise ValueError(
-            f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
-        )
+    check_shape("token_type_ids", token_type_ids, hidden.shape[:2], "tokens")
     check_range("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
 
 
@@ -90,16 +90,39 @@ def check_stack_inputs(
     check_embeddings(hidden, config.hidden_size if is_elsewhere(stack.layers[0]) else config.embedding_width)
     if past is not None:
         check_cache(past, config, hidden)
+    reads_memory = getattr(config, "cross_attention", False)
+    if memory is not None and not reads_memory:
+        raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")
     if memory is not None:
-        check_memory(config, hidden, memory)
-    elif getattr(config, "cross_attention", False):
+        check_memory(memory, hidden, config.hidden_size, "hidden_size")
+    elif reads_memory:
         raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
-def check_images_given(pixel_values: Tensor | None) -> None:
-    """Check that there are images to compare texts with."""
-    if pixel_values is None:
-        raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
+def check_embeddings(hidden: Tensor, width: int) -> None:
+    """Check that embeddings are (B, T, D) with at least one token."""
+    if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
+        raise ValueError(
+            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); give "
+            f"input_ids (batch, length), not {tuple(hidden.shape[:-1])}, or inputs_embeds"
+        )
+
+
+def check_memory(memory: Tensor | None, hidden: Tensor, width: int, field: str) -> Tensor:
+    """Return an encoder's output (B, S, D), after checking it; a field of the config tells its width."""
+    if memory is None or memory.ndim != 3 or (memory.shape[0], memory.shape[2]) != (hidden.shape[0], width):
+        shape = None if memory is None else tuple(memory.shape)
+        raise ValueError(
+            f"encoder_hidden_states of shape {shape} are not (batch={hidden.shape[0]}, length, {field}={width})"
+        )
+    return memory
+
+
+def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
+    """Check the marks of an encoder's real tokens (B, S)."""
+    if mask is not None:
+        check_shape("encoder_attention_mask", mask, memory.shape[:2], "the tokens of the encoder")
+        check_marks("encoder_attention_mask", mask)
 
 
 def check_pairs(images: Tensor, texts: Tensor) -> None:
@@ -121,27 +144,6 @@ def check_end_tokens(ends: Tensor, end: int) -> None:
         )
 
 
-def check_embeddings(hidden: Tensor, width: int) -> None:
-    """Check that embeddings are (B, T, D) with at least one token."""
-    if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
-        raise ValueError(
-            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); give "
-            f"input_ids (batch, length), not {tuple(hidden.shape[:-1])}, or inputs_embeds"
-        )
-
-
-def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> Tensor:
-    """Return what stands for masked patches; they are masked one by one (B, N), by a model that has it."""
-    if mask_token is None:
-        raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
-    if masked.shape != patches.shape[:2]:
-        raise ValueError(
-            f"bool_masked_pos of shape {tuple(masked.shape)} does not fit {patches.shape[0]} images of "
-            f"{patches.shape[1]} patches; give one value for each patch"
-        )
-    return mask_token
-
-
 def check_labels(scores: tuple[int, ...], labels: Tensor, ignored: int) -> None:
     """Check labels: a class for each row of scores of shape (..., V); dimensions of size 1 may be missing."""
     shape = scores[:-1]
@@ -150,8 +152,8 @@ def check_labels(scores: tuple[int, ...], labels: Tensor, ignored: int) -> None:
             f"labels of shape {tuple(labels.shape)} and type {labels.dtype} do not fit scores of shape "
             f"{tuple(scores)}; give one class number for each of {tuple(shape)}"
         )
-    given = labels.masked_fill(labels == ignored, 0)
-    check_range("labels", given, scores[-1], "classes", f"set num_labels, or {ignored} where none is due")
+    due = labels.masked_fill(labels == ignored, 0)
+    check_range("labels", due, scores[-1], "classes", f"set num_labels, or {ignored} where none is due")
 
 
 def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:
@@ -180,28 +182,8 @@ def check_marks(name: str, mask: Tensor | None) -> None:
 
 def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
     """Check that there are position ids for each row of tokens, or one row for all."""
-    tokens = hidden.shape[:2]
-    if position_ids is not None and position_ids.shape not in (tokens, (1, tokens[1])):
-        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {tuple(tokens)} tokens")
-
-
-def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
-    """Check the marks of an encoder's real tokens (B, S)."""
-    if mask is not None and mask.shape != memory.shape[:2]:
-        raise ValueError(
-            f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
-            f"{tuple(memory.shape[:2])} (batch, length)"
-        )
-    check_marks("encoder_attention_mask", mask)
-
-
-def check_label_count(scores: Tensor, labels: Tensor, kind: str) -> None:
-    """Check that there is a number for each score (B, V)."""
-    if labels.numel() != scores.numel():
-        raise ValueError(
-            f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(scores.shape)} for problem_type="
-            f"{kind!r}; give one number for each score"
-        )
+    if position_ids is not None and position_ids.shape != (1, hidden.shape[1]):
+        check_shape("position_ids", position_ids, hidden.shape[:2], "tokens")
 
 
 def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
@@ -223,13 +205,11 @@ def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
     layers = (past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past).layers
     tensors: list[Tensor | None] = [getattr(layer, "keys", None) for layer in layers]
     keys = [tensor for tensor in tensors if tensor is not None and tensor.ndim == 4]
-    if keys and len(layers) != config.num_hidden_layers:
+    if keys and (len(layers) != config.num_hidden_layers or keys[0].shape[0] != hidden.shape[0]):
         raise ValueError(
-            f"past_key_values hold {len(layers)} layers but the model has {config.num_hidden_layers}; give each model "
-            "its own cache"
+            f"past_key_values hold {len(layers)} layers of {keys[0].shape[0]} rows, but the model has "
+            f"{config.num_hidden_layers} layers and the batch {hidden.shape[0]} rows; start a new cache"
         )
-    if keys and (rows := keys[0].shape[0]) != hidden.shape[0]:
-        raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 
 def check_length(
@@ -264,15 +244,4 @@ def check_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
         raise ValueError(
             f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
             "tokens begins, and where the last one ends"
-        )
-
-
-def check_memory(config: StackConfig, hidden: Tensor, memory: Tensor) -> None:
-    """Check an encoder's output (B, S, D), which only cross-attention reads."""
-    if not getattr(config, "cross_attention", False):
-        raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")
-    if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != config.hidden_size:
-        raise ValueError(
-            f"encoder_hidden_states of shape {tuple(memory.shape)} are not (batch={hidden.shape[0]}, length, "
-            f"hidden_size={config.hidden_size})"
         )

@@ -16,13 +16,14 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-Wrapped = TypeVar("Wrapped", bound=Callable[..., Any])
+Keywords = dict[str, Any]
+Wrapped = TypeVar("Wrapped", bound=Callable[..., object])
 OLD_NAME, NEW_NAME = "past_key_values", "cache"
 # The name that the installed transformers reads in outputs and hands over; forwards of ours name the old one.
 CACHE = NEW_NAME if NEW_NAME in BaseModelOutputWithPast.__dataclass_fields__ else OLD_NAME
 
 
-def rename_cache(keywords: dict[str, Any], name: str) -> dict[str, Any]:
+def rename_cache(keywords: Keywords, name: str) -> Keywords:
     """Return the keywords with the cache under this name, whichever of the two it has.
 
     The paged cache of continuous batching is also called `cache`, is no `Cache`, and keeps its name.
@@ -50,12 +51,12 @@ def either_cache_name(function: Wrapped) -> Wrapped:
     return renamed  # type: ignore[return-value]
 
 
-def cache_field(cache: Cache | None) -> dict[str, Any]:
+def cache_field(cache: Cache | None) -> Keywords:
     """Return the field of an output that holds the cache, by the name that the installed transformers reads."""
     return {CACHE: cache}
 
 
-def layer_cache(cache: Cache | None, options: dict[str, Any]) -> Any:
+def layer_cache(cache: Cache | None, options: Keywords) -> Any:
     """Return the cache that layers write; from transformers 5.24 on, that of continuous batching, too.
 
     Before, transformers' attention functions wrote it, and found it among the options.
@@ -63,13 +64,13 @@ def layer_cache(cache: Cache | None, options: dict[str, Any]) -> Any:
     return options.pop(NEW_NAME) if CACHE == NEW_NAME and options.get(NEW_NAME) is not None else cache
 
 
-# Keywords that stacks read, beside those that their signatures name.
+# Keywords that stacks read, beside the names in their signatures.
 STACK_OPTIONS = frozenset(
     "encoder_hidden_states encoder_attention_mask encoder_position_embeddings global_attention_mask global_tokens "
     "seq_idx".split()
 )
 # Tensors that go through to attention functions: where documents packed in a row begin. Continuous batching and the
-# functions of serving engines are given more, which only they know.
+# functions of serving engines take more, which only they know.
 ATTENTION_OPTIONS = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
 
 
@@ -101,7 +102,7 @@ def check_keywords(forward: Callable[..., object], options: Mapping[str, object]
 
 def is_read_by_stack(name: str, options: Mapping[str, object], backend: str) -> bool:
     """Return True for a keyword that stacks or attention functions read: any with a paged cache or a serving engine."""
-    # The boundaries of keys are read only together with those of queries.
+    # The boundaries of keys are read only together with the boundaries of queries.
     known = name in STACK_OPTIONS or (name in ATTENTION_OPTIONS and options.get("cu_seq_lens_q") is not None)
     return known or isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
 
@@ -112,10 +113,9 @@ def is_engine(backend: str) -> bool:
     return attend is not None and not getattr(attend, "__module__", "").startswith("transformers.")
 
 
-def is_one_segment(name: str, value: Any) -> bool:
+def is_one_segment(name: str, value: object) -> bool:
     """Return True for the token types, all 0, that tokenizers return for models that have none."""
-    zeros = name == "token_type_ids" and isinstance(value, Tensor)
-    return zeros and (torch.compiler.is_compiling() or not value.any())
+    return name == "token_type_ids" and isinstance(value, Tensor) and (torch.compiler.is_compiling() or not value.any())
 
 
 def holds_numbers(value: object) -> bool:

@@ -6,18 +6,16 @@ Shapes: B batch, L frames, T tokens, V vocabulary.
 from torch import Tensor
 
 from ...configuration.configuration_audio_encoder import QkvAudioEncoderConfig
-from .inputs import can_read_values, check_range
+from .inputs import can_read_values, check_range, check_shape
 
 
 def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
     """Check that a spectrogram has the bins of the config, on the axis of the config, and numbers in them."""
     bins = -1 if config.frame_layout == "frames_first" else 1
-    form = "frames, {0}" if bins == -1 else "{0}, frames"
     if features.ndim != 3 or features.shape[bins] != config.num_mel_bins or 0 in features.shape:
         raise ValueError(
-            f"input_features of shape {tuple(features.shape)} are not (batch, {form.format(config.num_mel_bins)}) as "
-            f"num_mel_bins={config.num_mel_bins} and frame_layout={config.frame_layout!r} say; use the model's own "
-            "feature extractor, on sound that is not empty"
+            f"input_features of shape {tuple(features.shape)} do not fit num_mel_bins={config.num_mel_bins} and "
+            f"frame_layout={config.frame_layout!r}; use the model's own feature extractor, on sound that is not empty"
         )
     if can_read_values(features) and not features.isfinite().all():
         raise ValueError(
@@ -28,11 +26,7 @@ def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
 
 def check_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
     """Check the marks of real frames (B, L), which stand in front of the padding, at least one in each row."""
-    if attention_mask.shape != (frames.shape[0], frames.shape[2]):
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} does not fit {frames.shape[0]} rows of "
-            f"{frames.shape[2]} frames; give one value for each frame"
-        )
+    check_shape("attention_mask", attention_mask, (frames.shape[0], frames.shape[2]), "rows of frames")
     if not can_read_values(attention_mask):
         return
     if not attention_mask[:, 0].all() or (attention_mask[:, 1:] > attention_mask[:, :-1]).any():
@@ -67,10 +61,9 @@ def check_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: in
 
 def check_ctc_lengths(labels: Tensor, lengths: Tensor, ignored: int) -> None:
     """Check that each row has room for its labels, and for a blank between two that are alike."""
-    if not can_read_values(labels):
-        return
-    for row, (words, length) in enumerate(zip(labels, lengths.tolist(), strict=True)):
-        words = words[words != ignored]
+    rows = zip(labels, lengths.tolist(), strict=True) if can_read_values(labels) else ()
+    for row, (padded, length) in enumerate(rows):
+        words = padded[padded != ignored]
         needed = len(words) + int((words[1:] == words[:-1]).sum())
         if needed > length:
             raise ValueError(

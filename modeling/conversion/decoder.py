@@ -1,61 +1,36 @@
-"""Conversion of decoders with layer norms: GPT-2, OPT, BLOOM and GPT-NeoX, as tables."""
+"""Conversion of decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral and Qwen, as tables."""
+
+from dataclasses import replace
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
-from ..modeling_decoder import (
-    QkvDecoderForCausalLM,
-    QkvDecoderForQuestionAnswering,
-    QkvDecoderForSequenceClassification,
-    QkvDecoderForTokenClassification,
-    QkvDecoderModel,
-)
-from .config import BASE, Architecture, Codec, Fields, Head, activation, same
+from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
+from .config import BASE, Architecture, Codec, Head, Values, default, renames
 from .weights import Row
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
-QUESTIONS = (("qa_outputs", "qa_outputs"),)
-SCORE = (("score", "score"),)
+QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
 
-TOKEN_FIELDS: Fields = {
-    **same("vocab_size use_cache pad_token_id bos_token_id eos_token_id tie_word_embeddings initializer_range"),
-    # Theirs is read by one head alone, and is 0.1 where nobody has set it.
+TOKEN_FIELDS = {
+    **renames("vocab_size use_cache pad_token_id bos_token_id eos_token_id tie_word_embeddings initializer_range"),
+    # Theirs is read by one head alone, and is 0.1 unless set.
     "classifier_dropout": Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate),
 }
-
-
-def heads(
-    name: str,
-    language_model: str = "ForCausalLM",
-    token_classifier: str | None = "score",
-    base: tuple[str, str] = BASE,
-    questions: tuple[str, str] | None = None,
-) -> tuple[Head, ...]:
-    """Return the classes that every decoder has here and there; what differs is what some of theirs call things."""
-    words = (("score", token_classifier),) if token_classifier else ()
-    labels = Head(QkvDecoderForTokenClassification, f"{name}ForTokenClassification", words)
-    return (
-        Head(QkvDecoderModel, f"{name}Model", prefixes=base),
-        Head(QkvDecoderForCausalLM, f"{name}{language_model}", LANGUAGE_MODEL),
-        Head(QkvDecoderForSequenceClassification, f"{name}ForSequenceClassification", SCORE),
-        *([labels] if token_classifier else []),
-        Head(QkvDecoderForQuestionAnswering, f"{name}ForQuestionAnswering", QUESTIONS, prefixes=questions),
-    )
-
+MODEL = Head("Model", prefixes=BASE)
+SCORED = Head("ForSequenceClassification", (("score", "score"),))
+ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
+COMMON = (MODEL, Head("ForCausalLM", LANGUAGE_MODEL), SCORED)
+TOKENS = Head("ForTokenClassification", (("score", "classifier"),))
+SCORED_TOKENS = Head("ForTokenClassification", (("score", "score"),))
 
 GPT2 = Architecture(
     "gpt2",
+    "GPT2",
     QkvDecoderConfig,
     {
         **TOKEN_FIELDS,
-        "hidden_size": "n_embd",
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
-        "max_position_embeddings": "n_positions",
-        "intermediate_size": "n_inner",
-        "hidden_act": activation("activation_function"),
-        "embedding_dropout": "embd_pdrop",
-        "attention_dropout": "attn_pdrop",
-        "residual_dropout": "resid_pdrop",
-        "norm_eps": "layer_norm_epsilon",
+        **renames("hidden_size=n_embd num_hidden_layers=n_layer num_attention_heads=n_head intermediate_size=n_inner"),
+        **renames("max_position_embeddings=n_positions hidden_act=activation_function norm_eps=layer_norm_epsilon"),
+        **renames("embedding_dropout=embd_pdrop attention_dropout=attn_pdrop residual_dropout=resid_pdrop"),
         "attention_multiplier": Codec(
             "scale_attn_weights",
             read=lambda scaled, theirs: None if scaled else 1.0,
@@ -64,132 +39,193 @@ GPT2 = Architecture(
     },
     {},
     (
-        ("embed_tokens", "wte"),
-        ("position.table", "wpe"),
-        ("layers.*.self_attn_residual.norm", "h.*.ln_1"),
+        ("{embed_tokens,position.table,norm}", "{wte,wpe,ln_f}"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "h.*.{ln_1,ln_2}"),
         ("layers.*.self_attn.{q,k,v}_proj", "h.*.attn.c_attn", "transpose", "split"),
         ("layers.*.self_attn.o_proj", "h.*.attn.c_proj", "transpose"),
-        ("layers.*.mlp_residual.norm", "h.*.ln_2"),
-        ("layers.*.mlp.up_proj", "h.*.mlp.c_fc", "transpose"),
-        ("layers.*.mlp.down_proj", "h.*.mlp.c_proj", "transpose"),
-        ("norm", "ln_f"),
+        ("layers.*.mlp.{up,down}_proj", "h.*.mlp.{c_fc,c_proj}", "transpose"),
     ),
-    heads("GPT2", "LMHeadModel", token_classifier="classifier"),
+    (MODEL, Head("ForCausalLM", LANGUAGE_MODEL, theirs="LMHeadModel"), SCORED, TOKENS, ANSWERS),
     prefixes=("model.", "transformer."),
     # A summary is taken by GPT2DoubleHeadsModel only, which has no counterpart; n_ctx repeats n_positions.
-    inert=frozenset(
-        "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()
-    ),
+    inert="n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
 )
 
 OPT = Architecture(
     "opt",
+    "OPT",
     QkvDecoderConfig,
     {
         **TOKEN_FIELDS,
-        **same("hidden_size num_hidden_layers num_attention_heads max_position_embeddings attention_dropout"),
-        "intermediate_size": "ffn_dim",
-        "embedding_size": "word_embed_proj_dim",
-        "hidden_act": activation("activation_function"),
-        "residual_dropout": "dropout",
-        "attention_bias": "enable_bias",
-        "mlp_bias": "enable_bias",
-        "norm_first": "do_layer_norm_before",
+        **renames("hidden_size num_hidden_layers num_attention_heads max_position_embeddings attention_dropout"),
+        **renames("intermediate_size=ffn_dim embedding_size=word_embed_proj_dim hidden_act=activation_function"),
+        **renames("residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias"),
+        **renames("norm_first=do_layer_norm_before initializer_range=init_std"),
         "final_norm": Codec(
             "_remove_final_layer_norm",
             read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
             write=lambda normed, ours: ours["norm_first"] and not normed,
         ),
-        "initializer_range": "init_std",
     },
     {"position": "learned", "position_offset": 2, "norm_eps": 1e-5},
     (
-        ("embed_tokens", "embed_tokens"),
-        ("position.table", "embed_positions"),
+        ("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,final_layer_norm}"),
         ("{project_in,project_out}", "{project_in,project_out}"),
-        ("layers.*.self_attn_residual.norm", "layers.*.self_attn_layer_norm"),
-        ("layers.*.self_attn.{q,k,v}_proj", "layers.*.self_attn.{q,k,v}_proj"),
-        ("layers.*.self_attn.o_proj", "layers.*.self_attn.out_proj"),
-        ("layers.*.mlp_residual.norm", "layers.*.final_layer_norm"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{self_attn,final}_layer_norm"),
+        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,out}_proj"),
         ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
-        ("norm", "final_layer_norm"),
     ),
-    heads("OPT", token_classifier=None, base=("", "decoder.")),
+    (replace(MODEL, prefixes=("", "decoder.")), *COMMON[1:], ANSWERS),
     prefixes=("model.", "model.decoder."),
-    inert=frozenset({"activation_dropout"}),  # written by the first version, read by none
+    inert="activation_dropout",  # written by the first version, read by none
 )
 
 
 def megatron_rows(layer: str, attention: str) -> tuple[Row, ...]:
     """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
     return (
-        ("layers.*.self_attn_residual.norm", f"{layer}.input_layernorm"),
+        ("layers.*.{self_attn,mlp}_residual.norm", f"{layer}.{{input,post_attention}}_layernorm"),
         ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", "split num_attention_heads"),
         ("layers.*.self_attn.o_proj", f"{layer}.{attention}.dense"),
-        ("layers.*.mlp_residual.norm", f"{layer}.post_attention_layernorm"),
         ("layers.*.mlp.{up,down}_proj", f"{layer}.mlp.{{dense_h_to_4h,dense_4h_to_h}}"),
     )
 
 
 BLOOM = Architecture(
     "bloom",
+    "Bloom",
     QkvDecoderConfig,
     {
         **TOKEN_FIELDS,
-        **same("hidden_size attention_dropout"),
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
+        **renames("hidden_size attention_dropout num_hidden_layers=n_layer num_attention_heads=n_head"),
+        **renames("residual_dropout=hidden_dropout norm_eps=layer_norm_epsilon"),
+        "classifier_dropout": default("classifier_dropout", "hidden_dropout"),
         # No number depends on it, for distances have no end; the first version of theirs wrote it down.
         "max_position_embeddings": Codec("seq_length", read=lambda length, theirs: length or 2048),
-        "residual_dropout": "hidden_dropout",
-        "classifier_dropout": Codec(
-            "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout"] if rate is None else rate
-        ),
-        "norm_eps": "layer_norm_epsilon",
     },
     {"position": "alibi", "embedding_norm": True, "hidden_act": "gelu_bloom"},
     (
-        ("embed_tokens", "word_embeddings"),
-        ("embed_norm", "word_embeddings_layernorm"),
+        ("{embed_tokens,embed_norm,norm}", "{word_embeddings,word_embeddings_layernorm,ln_f}"),
         *megatron_rows("h.*", "self_attention"),
-        ("norm", "ln_f"),
     ),
-    heads("Bloom", token_classifier="classifier"),
+    (*COMMON, TOKENS, ANSWERS),
     prefixes=("model.", "transformer."),
     # The ranks it was trained on, which matter to slow_but_exact alone; the rest was for Megatron.
-    inert=frozenset(
-        "pretraining_tp attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
-        "skip_bias_add_qkv unk_token_id".split()
-    ),
+    inert="pretraining_tp attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi "
+    "skip_bias_add skip_bias_add_qkv unk_token_id",
 )
 
 GPT_NEOX = Architecture(
     "gpt_neox",
+    "GPTNeoX",
     QkvDecoderConfig,
     {
         **TOKEN_FIELDS,
-        **same("hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"),
-        **same("attention_dropout attention_bias"),
-        "hidden_act": activation("hidden_act"),
-        "parallel_residual": "use_parallel_residual",
+        **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"),
+        **renames("attention_dropout attention_bias hidden_act parallel_residual=use_parallel_residual"),
+        **renames("embedding_dropout=hidden_dropout residual_dropout=hidden_dropout norm_eps=layer_norm_eps"),
         # Theirs turns a quarter of each head unless told.
         "rope_parameters": Codec(
             "rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})}
         ),
-        "embedding_dropout": "hidden_dropout",
-        "residual_dropout": "hidden_dropout",
-        "norm_eps": "layer_norm_eps",
     },
     {"position": "rope"},
-    (
-        ("embed_tokens", "embed_in"),
-        *megatron_rows("layers.*", "attention"),
-        ("norm", "final_layer_norm"),
-    ),
-    heads("GPTNeoX", token_classifier="classifier"),
+    (("{embed_tokens,norm}", "{embed_in,final_layer_norm}"), *megatron_rows("layers.*", "attention")),
+    (*COMMON, TOKENS, ANSWERS),
     prefixes=("model.", "gpt_neox."),
-    # It is causal whatever is_decoder says; the others are those of another name in the file of the 20B model.
-    inert=frozenset({"is_decoder", "attention_probs_dropout_prob", "hidden_dropout_prob"}),
+    # It is causal whatever is_decoder says; the file of the 20B model has the others under a second name.
+    inert="is_decoder attention_probs_dropout_prob hidden_dropout_prob",
 )
 
-DECODERS = (GPT2, OPT, BLOOM, GPT_NEOX)
+
+def full_rotation(rope: Values | None, fields: Values) -> Values:
+    """Drop the factor of a partial rotation, which Llama would ignore or fail on."""
+    return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
+
+
+# Their names for layers of the patterns they have.
+LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
+PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
+
+
+def our_pattern(types: list[str], theirs: Values) -> str | list[str]:
+    """Name their layer types in our words, one where all are alike; an unknown one stays, for the config to check."""
+    words = [PATTERNS.get(name, name) for name in types]
+    return words[0] if len(set(words)) == 1 else words
+
+
+def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
+    """Name the type of each layer; a pattern they have not becomes another, and is refused for it."""
+    patterns = [pattern] * ours["num_hidden_layers"] if isinstance(pattern, str) else pattern
+    return [CACHE_LAYER_TYPES[word] for word in patterns]
+
+
+LAYER_PATTERN = Codec("layer_types", our_pattern, their_layers)
+LLAMA_FIELDS = {
+    **TOKEN_FIELDS,
+    **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"),
+    **renames("max_position_embeddings attention_dropout hidden_act norm_eps=rms_norm_eps"),
+    "rope_parameters": Codec("rope_parameters", full_rotation, full_rotation),
+}
+LLAMA_WORDS = {"norm": "rms", "feed_forward": "glu", "position": "rope"}
+LLAMA = Architecture(
+    "llama",
+    "Llama",
+    QkvDecoderConfig,
+    {**LLAMA_FIELDS, **renames("attention_bias mlp_bias")},
+    LLAMA_WORDS,
+    (
+        ("{embed_tokens,norm}", "{embed_tokens,norm}"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{input,post_attention}_layernorm"),
+        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
+        ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj"),
+    ),
+    (*COMMON, SCORED_TOKENS, replace(ANSWERS, prefixes=("model.", "transformer."))),
+    prefixes=("model.", "model."),
+    inert="max_sequence_length",  # repeats max_position_embeddings
+    assumed={"is_llama_config": True, "rope_interleaved": False},  # SmolLM2
+)
+# Later Mistrals have full attention.
+MISTRAL_FULL = replace(
+    LLAMA,
+    model_type="mistral",
+    name="Mistral",
+    fields={**LLAMA_FIELDS, "sliding_window": Codec("sliding_window", lambda *_: None, lambda *_: None)},
+    words={**LLAMA_WORDS, "attention_bias": False, "mlp_bias": False},
+    heads=(*COMMON, SCORED_TOKENS, ANSWERS),
+)
+MISTRAL = replace(
+    MISTRAL_FULL,
+    fields={**LLAMA_FIELDS, **renames("sliding_window")},
+    words={**MISTRAL_FULL.words, "pattern": "sliding"},
+)
+
+QWEN_FIELDS = {
+    **LLAMA_FIELDS,
+    "pattern": LAYER_PATTERN,
+    # Their switch has no field of ours; it stands beside one that never changes.
+    "position": Codec(
+        "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
+    ),
+    "sliding_window": "sliding_window",
+}
+QWEN2 = replace(
+    LLAMA,
+    model_type="qwen2",
+    name="Qwen2",
+    fields=QWEN_FIELDS,
+    words={**LLAMA_WORDS, "attention_bias": ["q_proj", "k_proj", "v_proj"], "mlp_bias": False},
+    # `layer_types` and `sliding_window` say the same.
+    inert="max_window_layers use_sliding_window",
+    assumed={"use_mrope": False},
+)
+QWEN3 = replace(
+    QWEN2,
+    model_type="qwen3",
+    name="Qwen3",
+    fields={**QWEN_FIELDS, **renames("attention_bias")},
+    words={**LLAMA_WORDS, "mlp_bias": False, "query_key_norm": True},
+    rows=(*LLAMA.rows, ("layers.*.self_attn.{q,k}_norm", "layers.*.self_attn.{q,k}_norm")),
+)
+
+DECODERS = (GPT2, OPT, BLOOM, GPT_NEOX, LLAMA, MISTRAL, MISTRAL_FULL, QWEN2, QWEN3)

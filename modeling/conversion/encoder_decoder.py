@@ -3,78 +3,37 @@
 from dataclasses import replace
 
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from ..modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
-from ..modeling_encoder_decoder_heads import (
-    QkvEncoderDecoderForQuestionAnswering,
-    QkvEncoderDecoderForSequenceClassification,
-)
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, activation, both, same
-from .weights import Row
+from .config import AFTER_PADDING, BASE, Architecture, Head, both, default, renames
+from .decoder import LANGUAGE_MODEL, QA_OUTPUTS
 
-LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
 # A buffer of theirs, and zero in most checkpoints; only where it is not, our head has a bias.
 LOGITS_BIAS = ("lm_head.bias", "final_logits_bias", "lead", "optional")
-CLASSIFIER = (("{dense,classifier}", "classification_head.{dense,out_proj}"),)
+MODEL = Head("Model", prefixes=BASE)
+SCORED = Head("ForConditionalGeneration", LANGUAGE_MODEL)
+BIASED = Head("ForConditionalGeneration", (*LANGUAGE_MODEL, LOGITS_BIAS))
+TEXTS = Head("ForSequenceClassification", (("{dense,classifier}", "classification_head.{dense,out_proj}"),))
+ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
 
-
-def heads(name: str, language_model: str, *rows: Row) -> tuple[Head, ...]:
-    """Return the model without and with a language model head."""
-    scores = f"{name}{language_model}"
-    return (
-        Head(QkvEncoderDecoderModel, f"{name}Model", prefixes=BASE),
-        Head(QkvEncoderDecoderForConditionalGeneration, scores, (*LANGUAGE_MODEL, *rows)),
-    )
-
-
-def text_heads(name: str, classified: str) -> tuple[Head, ...]:
-    """Return the classes that read a text with both stacks; `classified` is listed before the classifier's base."""
-    prefixes = ("model.", classified)
-    return (
-        Head(
-            QkvEncoderDecoderForSequenceClassification,
-            f"{name}ForSequenceClassification",
-            CLASSIFIER,
-            prefixes=prefixes,
-        ),
-        Head(
-            QkvEncoderDecoderForQuestionAnswering,
-            f"{name}ForQuestionAnswering",
-            (("qa_outputs", "qa_outputs"),),
-        ),
-    )
-
-
-# What encoder and decoder say each for itself.
-SIDES: Fields = {
-    **{f"{side}.num_hidden_layers": f"{side}_layers" for side in ("encoder", "decoder")},
-    **{f"{side}.num_attention_heads": f"{side}_attention_heads" for side in ("encoder", "decoder")},
-    **{f"{side}.intermediate_size": f"{side}_ffn_dim" for side in ("encoder", "decoder")},
-    **{f"{side}.layerdrop": f"{side}_layerdrop" for side in ("encoder", "decoder")},
+# Fields of which encoder and decoder have one each.
+SIDES = {
+    **both(renames("num_hidden_layers=*_layers num_attention_heads=*_attention_heads")),
+    **both(renames("intermediate_size=*_ffn_dim layerdrop=*_layerdrop")),
     "initializer_range": "init_std",
 }
-BART_FIELDS: Fields = {
+BART_FIELDS = {
     **SIDES,
-    **same("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
-    **both(same("max_position_embeddings attention_dropout activation_dropout scale_embedding")),
-    **both({"hidden_size": "d_model", "hidden_act": activation("activation_function")}),
-    **both({"embedding_dropout": "dropout", "residual_dropout": "dropout"}),
+    **renames("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
+    **both(renames("max_position_embeddings attention_dropout activation_dropout scale_embedding hidden_size=d_model")),
+    **both(renames("hidden_act=activation_function embedding_dropout=dropout residual_dropout=dropout")),
 }
+SHARED_FIELDS = {**BART_FIELDS, **both({"vocab_size": "vocab_size"}), "share_embeddings": "tie_word_embeddings"}
 
-
-def bart_stack(side: str) -> tuple[Row, ...]:
-    """Return the rows that encoder and decoder of BART and its kin share."""
-    layer = f"{side}.layers.*"
-    return (
-        (f"{layer}.self_attn.{{q,k,v,o}}_proj", f"{layer}.self_attn.{{q_proj,k_proj,v_proj,out_proj}}"),
-        (f"{layer}.self_attn_residual.norm", f"{layer}.self_attn_layer_norm"),
-        (f"{layer}.cross_attn.{{q,k,v,o}}_proj", f"{layer}.encoder_attn.{{q_proj,k_proj,v_proj,out_proj}}"),
-        (f"{layer}.cross_attn_residual.norm", f"{layer}.encoder_attn_layer_norm"),
-        (f"{layer}.mlp.{{up,down}}_proj", f"{layer}.{{fc1,fc2}}"),
-        (f"{layer}.mlp_residual.norm", f"{layer}.final_layer_norm"),
-    )
-
-
-STACKS = (*bart_stack("encoder"), *bart_stack("decoder"))
+STACKS = (
+    ("**.layers.*.self_attn.{q,k,v,o}_proj", "**.layers.*.self_attn.{q,k,v,out}_proj"),
+    ("**.layers.*.cross_attn.{q,k,v,o}_proj", "**.layers.*.encoder_attn.{q,k,v,out}_proj"),
+    ("**.layers.*.{self_attn,cross_attn,mlp}_residual.norm", "**.layers.*.{self_attn,encoder_attn,final}_layer_norm"),
+    ("**.layers.*.mlp.{up,down}_proj", "**.layers.*.{fc1,fc2}"),
+)
 ONE_TABLE = tuple((f"{side}.embed_tokens", f"{{{side}.embed_tokens,shared}}", "tie") for side in ("encoder", "decoder"))
 TWO_TABLES = (("{encoder,decoder}.embed_tokens", "{encoder,decoder}.embed_tokens"),)
 SINUSOIDS = tuple(("", f"{side}.embed_positions.weight", "sinusoids") for side in ("encoder", "decoder"))
@@ -83,92 +42,76 @@ LEARNED = (
     ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
 )
 FINAL_NORMS = (("{encoder,decoder}.norm", "{encoder,decoder}.layer_norm"),)
-SHARED_FIELDS: Fields = {**BART_FIELDS, **both(same("vocab_size")), "share_embeddings": "tie_word_embeddings"}
 
 BART = Architecture(
     "bart",
+    "Bart",
     QkvEncoderDecoderConfig,
     {**SHARED_FIELDS, "classifier_dropout": "classifier_dropout"},
     both({"norm_first": False, "embedding_norm": True, "position_offset": 2}),
     (*STACKS, *ONE_TABLE, *LEARNED),
-    (*heads("Bart", "ForConditionalGeneration", LOGITS_BIAS), *text_heads("Bart", "model.")),
+    (MODEL, BIASED, replace(TEXTS, prefixes=("model.", "model.")), ANSWERS),
     prefixes=("model.", "model."),
-    free=frozenset({"decoder.lm_head_bias"}),
+    free="decoder.lm_head_bias",
     # The first lives in the generation config, the rest is history.
-    inert=frozenset(
-        "forced_eos_token_id classif_dropout extra_pos_embeddings force_bos_token_to_be_generated "
-        "replacing_rate".split()
-    ),
+    inert="forced_eos_token_id classif_dropout extra_pos_embeddings force_bos_token_to_be_generated replacing_rate",
     assumed={
-        "add_bias_logits": False,
-        "add_final_layer_norm": False,
-        "do_blenderbot_90_layernorm": False,
-        "normalize_before": False,
-        "normalize_embedding": True,
-        "static_position_embeddings": False,
+        **dict.fromkeys(("add_bias_logits", "add_final_layer_norm", "do_blenderbot_90_layernorm"), False),
+        **{"normalize_before": False, "normalize_embedding": True, "static_position_embeddings": False},
     },
 )
 PRE_NORM = {"normalize_before": True, "add_final_layer_norm": True}
+# Unless told, generation starts as a text does.
 MBART = replace(
     BART,
     model_type="mbart",
-    fields={
-        **BART.fields,
-        # Unless told, generation starts as a text does.
-        "decoder_start_token_id": Codec(
-            "decoder_start_token_id", lambda start, theirs: theirs["bos_token_id"] if start is None else start
-        ),
-    },
+    name="MBart",
+    fields={**BART.fields, "decoder_start_token_id": default("decoder_start_token_id", "bos_token_id")},
     words={**both({"embedding_norm": True, "position_offset": 2}), "start_with_last_token": True},
     rows=(*BART.rows, *FINAL_NORMS),
-    heads=(*heads("MBart", "ForConditionalGeneration", LOGITS_BIAS), *text_heads("MBart", "model.")),
     assumed={**BART.assumed, **PRE_NORM},
 )
 # From here on no class has the head in which this dropout would act.
-HEADLESS = BART.inert | {"classifier_dropout"}
+HEADLESS = f"{BART.inert} classifier_dropout"
 MARIAN = replace(
     BART,
     model_type="marian",
+    name="Marian",
     fields={
         **BART_FIELDS,
-        "encoder.vocab_size": "vocab_size",
-        "decoder.vocab_size": "decoder_vocab_size",
+        **renames("encoder.vocab_size=vocab_size decoder.vocab_size=decoder_vocab_size"),
         "share_embeddings": "share_encoder_decoder_embeddings",
     },
     words={**both({"norm_first": False, "position": "sinusoidal_concat"}), "share_embeddings": True},
     rows=(*STACKS, *ONE_TABLE, *SINUSOIDS),
-    heads=heads("Marian", "MTModel", LOGITS_BIAS),
+    heads=(MODEL, replace(BIASED, theirs="MTModel")),
     inert=HEADLESS,
     assumed={**BART.assumed, "normalize_embedding": False, "static_position_embeddings": True},
 )
 MARIAN_TWO_VOCABULARIES = replace(
-    MARIAN,
-    words={**MARIAN.words, "share_embeddings": False},
-    rows=(*STACKS, *TWO_TABLES, *SINUSOIDS),
+    MARIAN, words={**MARIAN.words, "share_embeddings": False}, rows=(*STACKS, *TWO_TABLES, *SINUSOIDS)
 )
 PEGASUS = replace(
-    BART,
+    MARIAN,
     model_type="pegasus",
+    name="Pegasus",
     fields=SHARED_FIELDS,
     words=both({"position": "sinusoidal_concat"}),
-    rows=(*STACKS, *ONE_TABLE, *SINUSOIDS, *FINAL_NORMS),
-    heads=heads("Pegasus", "ForConditionalGeneration", LOGITS_BIAS),
-    inert=HEADLESS,
+    rows=(*MARIAN.rows, *FINAL_NORMS),
+    heads=(MODEL, BIASED),
     assumed={**MARIAN.assumed, **PRE_NORM},
 )
 # Its table of positions is no part of a checkpoint. NLLB is another vocabulary.
 M2M100 = replace(
     BART,
     model_type="m2m_100",
-    fields={
-        **SHARED_FIELDS,
-        **both({"position_offset": AFTER_PADDING}),
-    },
+    name="M2M100",
+    fields={**SHARED_FIELDS, **both({"position_offset": AFTER_PADDING})},
     words=both({"position": "sinusoidal_t2t"}),
     rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),
-    heads=heads("M2M100", "ForConditionalGeneration"),
-    free=frozenset(),
-    inert=frozenset(),
+    heads=(MODEL, SCORED),
+    free="",
+    inert="",
     assumed={},
 )
 

@@ -1,34 +1,23 @@
-"""Conversion of text encoders with rotary positions: ModernBERT, as a table.
+"""Conversion of encoders with rotary positions, ModernBERT, ESM-2 and its forerunner ESM-1b, as tables.
 
-In training, stock ModernBERT drops out parts of the attention branch at `attention_dropout`, and ours does not.
+In training, stock ModernBERT drops out parts of the attention branch at `attention_dropout`, and ours does not. Stock
+ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does.
 """
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from ..modeling_encoder import (
-    QkvEncoderForMultipleChoice,
-    QkvEncoderForQuestionAnswering,
-    QkvEncoderForSequenceClassification,
-    QkvEncoderForTokenClassification,
-    QkvEncoderModel,
+from .config import BASE, Architecture, Codec, Head, Values, renames, translated
+from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS
+from .encoder import (
+    BERT_LAYERS,
+    CLASSIFIER,
+    LAYER_DROPOUT,
+    MODELS,
+    POOLED,
+    POOLED_CLASSIFIER,
+    POOLER,
+    STACK_FIELDS,
+    TEXT_FIELDS,
 )
-from ..modeling_encoder_pretraining import QkvEncoderForMaskedLM
-from .config import (
-    BASE,
-    LAYER_TYPES,
-    PATTERNS,
-    SYNONYMS,
-    Architecture,
-    Codec,
-    Head,
-    Values,
-    activation,
-    our_pattern,
-    same,
-    their_layers,
-)
-from .encoder import CLASSIFIER, TEXT_FIELDS
-
-POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def their_rope(parameters: Values | None, ours: Values) -> Values:
@@ -36,30 +25,22 @@ def their_rope(parameters: Values | None, ours: Values) -> Values:
     return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
 
 
-TRANSFORM = (("transform.dense", "head.dense"), ("transform.norm", "head.norm"))
-CLASSES = (
-    (QkvEncoderForSequenceClassification, "SequenceClassification"),
-    (QkvEncoderForTokenClassification, "TokenClassification"),
-    (QkvEncoderForMultipleChoice, "MultipleChoice"),
-)
-
+TRANSFORM = ("transform.{dense,norm}", "head.{dense,norm}")
+TRANSFORMED = (TRANSFORM, *CLASSIFIER)
 MODERNBERT = Architecture(
     "modernbert",
+    "ModernBert",
     QkvEncoderConfig,
     {
         **TEXT_FIELDS,
-        **same("hidden_size intermediate_size num_hidden_layers num_attention_heads initializer_range"),
-        **same("norm_eps norm_bias attention_bias mlp_bias attention_dropout embedding_dropout classifier_dropout"),
-        # Ours carries along what only a tokenizer reads, if it was given.
-        **same("cls_token_id sep_token_id"),
-        **{"activation_dropout": "mlp_dropout", "hidden_act": activation("hidden_activation")},
-        **{"head_bias": "classifier_bias", "lm_head_bias": "decoder_bias"},
-        "head_act": Codec(
-            "classifier_activation",
-            read=lambda act, theirs: SYNONYMS.get(act, act),
-            write=lambda act, ours: act or ours["hidden_act"],
-        ),
-        "pattern": Codec("layer_types", lambda types, theirs: our_pattern(types), their_layers),
+        **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads initializer_range"),
+        **renames("norm_eps norm_bias attention_bias mlp_bias attention_dropout embedding_dropout classifier_dropout"),
+        **renames("activation_dropout=mlp_dropout hidden_act=hidden_activation"),
+        **renames("head_bias=classifier_bias lm_head_bias=decoder_bias"),
+        # Only a tokenizer reads them; ours carries them along.
+        **renames("cls_token_id sep_token_id"),
+        "head_act": Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"]),
+        "pattern": LAYER_PATTERN,
         # Theirs counts both sides of a token, ours one side and the token.
         "sliding_window": Codec(
             "local_attention",
@@ -73,7 +54,7 @@ MODERNBERT = Architecture(
         ),
         "pooling": Codec(
             "classifier_pooling",
-            read=lambda name, theirs: POOLINGS[name],
+            read=lambda name, theirs: {"cls": "first"}.get(name, name),
             write=lambda word, ours: "mean" if word == "mean" else "cls",
         ),
     },
@@ -82,38 +63,102 @@ MODERNBERT = Architecture(
         **{"embedding_norm": "instead", "head_transform": True},
     },
     (
-        ("embed_tokens", "embeddings.tok_embeddings"),
-        ("embed_norm", "embeddings.norm"),
-        ("layers.*.self_attn_residual.norm", "layers.*.attn_norm"),
+        ("{embed_tokens,embed_norm,norm}", "{embeddings.tok_embeddings,embeddings.norm,final_norm}"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{attn,mlp}_norm"),
         ("layers.*.self_attn.{q,k,v}_proj", "layers.*.attn.Wqkv", "split"),
-        ("layers.*.self_attn.o_proj", "layers.*.attn.Wo"),
-        ("layers.*.mlp_residual.norm", "layers.*.mlp_norm"),
+        ("layers.*.{self_attn.o,mlp.down}_proj", "layers.*.{attn,mlp}.Wo"),
         ("layers.*.mlp.{gate,up}_proj", "layers.*.mlp.Wi", "split"),
-        ("layers.*.mlp.down_proj", "layers.*.mlp.Wo"),
-        ("norm", "final_norm"),
     ),
     (
-        Head(QkvEncoderModel, "ModernBertModel", pooler=False, prefixes=BASE),
+        Head("Model", pooler=False, prefixes=BASE),
+        Head("ForMaskedLM", (("lm_head.{dense,norm,decoder}", "{head.dense,head.norm,decoder}"),)),
+        Head("ForSequenceClassification", TRANSFORMED),
+        Head("ForTokenClassification", TRANSFORMED),
+        Head("ForMultipleChoice", TRANSFORMED),
         Head(
-            QkvEncoderForMaskedLM,
-            "ModernBertForMaskedLM",
-            (("lm_head.dense", "head.dense"), ("lm_head.norm", "head.norm"), ("lm_head.decoder", "decoder")),
-        ),
-        *(Head(ours, f"ModernBertFor{task}", (*TRANSFORM, *CLASSIFIER)) for ours, task in CLASSES),
-        Head(
-            QkvEncoderForQuestionAnswering,
-            "ModernBertForQuestionAnswering",
-            (*TRANSFORM, ("qa_outputs", "classifier")),
+            "ForQuestionAnswering",
+            (TRANSFORM, ("qa_outputs", "classifier")),
             fields={"qa_dropout": "classifier_dropout"},
         ),
     ),
     prefixes=("model.", "model."),
-    # How it was initialised, how it is run, and what `layer_types` and `norm_eps` say again.
-    inert=frozenset(
-        "initializer_cutoff_factor deterministic_flash_attn repad_logits_with_grad "
-        "global_attn_every_n_layers layer_norm_eps".split()
-    ),
+    # How it was initialised, how it is run, and repetitions of `layer_types` and `norm_eps`.
+    inert="initializer_cutoff_factor deterministic_flash_attn repad_logits_with_grad global_attn_every_n_layers "
+    "layer_norm_eps",
     assumed={"position_embedding_type": "absolute"},
 )
 
-ROTARY_ENCODERS = (MODERNBERT,)
+
+def first_row(theirs: Values) -> int:
+    """Return the row of the table of positions that the first token has, which rotary positions have none of."""
+    return theirs["pad_token_id"] + 1 if theirs["position_embedding_type"] == "absolute" else 0
+
+
+def our_rope(theta: float, theirs: Values) -> Values | None:
+    """Return the parameters of a rotation by this base, None where there is none."""
+    return {"rope_type": "default", "rope_theta": theta} if theirs["position_embedding_type"] == "rotary" else None
+
+
+ESM = Architecture(
+    "esm",
+    "Esm",
+    QkvEncoderConfig,
+    {
+        # Its activation is GELU, and it has no dropout of embeddings.
+        **{name: theirs for name, theirs in STACK_FIELDS.items() if name not in ("hidden_act", "embedding_dropout")},
+        **renames("vocab_size pad_token_id bos_token_id eos_token_id mask_token_id tie_word_embeddings"),
+        "embedding_norm": Codec("emb_layer_norm_before", read=lambda normed, theirs: bool(normed)),
+        "scale_embedding": Codec(
+            "token_dropout",
+            read=lambda dropped, theirs: "token_dropout" if dropped else False,
+            write=lambda word, ours: word == "token_dropout",
+        ),
+        "position": translated("position_embedding_type", {"rotary": "rope", "absolute": "learned"}),
+        "rope_parameters": Codec("rope_theta", our_rope, lambda rope, ours: (rope or {}).get("rope_theta", 10000.0)),
+        # The rows of the table below the first position belong to its length.
+        "max_position_embeddings": Codec(
+            "max_position_embeddings",
+            read=lambda rows, theirs: rows - first_row(theirs),
+            write=lambda length, ours: length + (ours["position_offset"] if ours["position"] == "learned" else 0),
+        ),
+        "position_offset": Codec(
+            "pad_token_id",
+            read=lambda pad, theirs: first_row(theirs),
+            write=lambda offset, ours: offset - 1 if ours["position"] == "learned" else ours["pad_token_id"],
+        ),
+    },
+    {"contact_head": "attention"},
+    (
+        ("{embed_tokens,position.table}", "embeddings.{word_embeddings,position_embeddings}"),
+        ("position.inv_freq", "rotary_embeddings.inv_freq"),
+        ("{embed_norm,norm}", "{embeddings.layer_norm,encoder.emb_layer_norm_after}"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layer.*.{attention.LayerNorm,LayerNorm}"),
+        *BERT_LAYERS,
+        POOLER,
+        ("contact_head.regression", "contact_head.regression"),
+    ),
+    (
+        *MODELS,
+        # Without a pooler theirs is this class, too, by predict_contacts.
+        Head("ForContactPrediction", theirs="Model", pooler=False, prefixes=("model.", "")),
+        Head(
+            "ForMaskedLM",
+            (("lm_head.{dense,norm,decoder.weight,decoder.bias}", "lm_head.{dense,layer_norm,decoder.weight,bias}"),),
+        ),
+        Head(
+            "ForSequenceClassification",
+            POOLED_CLASSIFIER,
+            POOLED,
+            {"pooling_dropout": "hidden_dropout_prob", **LAYER_DROPOUT},
+        ),
+        Head("ForTokenClassification", CLASSIFIER, fields=LAYER_DROPOUT),
+    ),
+    prefixes=("model.", "esm."),
+    free="inv_freq_dtype",
+    # A cache is for is_decoder=True and the config of a fold for is_folding_model=True, which are refused; classifiers
+    # drop out at the rate of the layers.
+    inert="use_cache esmfold_config vocab_list classifier_dropout",
+    assumed={"hidden_act": "gelu"},
+)
+
+ROTARY_ENCODERS = (MODERNBERT, ESM)

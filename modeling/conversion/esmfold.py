@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_pair import QkvPairConfig
 from ..base import QkvPreTrainedModel
-from ..modeling_pair import QkvPairForDistancePrediction, QkvPairModel
-from .config import BASE, Architecture, Codec, Head, Values, different, flat, read_config
-from .convert import check_weights, rows
+from ..modeling_pair import QkvPairModel
+from .config import BASE, Architecture, Codec, Conversion, Head, Values, different, flat, renames
+from .files import check_tensors_placed, filled
 from .weights import Row, convert, owned
 
 logger = logging.get_logger(__name__)
@@ -38,13 +37,17 @@ def heads_of(side: str) -> Codec:
     return Codec(f"{side}_head_width", lambda width, theirs: theirs[f"{side}_state_dim"] // width)
 
 
+def times(name: str, factor: float) -> Codec:
+    """Scale a number."""
+    return Codec(name, lambda value, theirs: type(value)(factor * value))
+
+
 def triangle_attention(ours: str, theirs: str) -> tuple[Row, ...]:
     """Return the rows of attention over pairs that start, or end, at a residue."""
     return (
         (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm"),
         (f"blocks.*.{ours}.bias_proj", f"blocks.*.{theirs}.linear"),
-        (f"blocks.*.{ours}.attention.{{q,k,v}}_proj", f"blocks.*.{theirs}.mha.linear_{{q,k,v}}"),
-        (f"blocks.*.{ours}.attention.{{o,g}}_proj", f"blocks.*.{theirs}.mha.linear_{{o,g}}"),
+        (f"blocks.*.{ours}.attention.{{q,k,v,o,g}}_proj", f"blocks.*.{theirs}.mha.linear_{{q,k,v,o,g}}"),
     )
 
 
@@ -54,34 +57,32 @@ def triangle_multiplication(ours: str, theirs: str) -> tuple[Row, ...]:
         (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm_in"),
         (f"blocks.*.{ours}.{{a,b}}_proj", f"blocks.*.{theirs}.linear_{{a,b}}_p"),
         (f"blocks.*.{ours}.{{a,b}}_gate", f"blocks.*.{theirs}.linear_{{a,b}}_g"),
-        (f"blocks.*.{ours}.norm", f"blocks.*.{theirs}.layer_norm_out"),
-        (f"blocks.*.{ours}.o_proj", f"blocks.*.{theirs}.linear_z"),
-        (f"blocks.*.{ours}.o_gate", f"blocks.*.{theirs}.linear_g"),
+        (f"blocks.*.{ours}.{{norm,o_proj,o_gate}}", f"blocks.*.{theirs}.{{layer_norm_out,linear_z,linear_g}}"),
     )
 
 
-# What stays in a stock model: ESM-2, how its layers are mixed, the heads on residues and of confidence.
-OUTSIDE: tuple[Row, ...] = tuple(
-    ("", name, "unread")
-    for name in ("esm.**", "af2_to_esm", "esm_s_combine", "esm_s_mlp.**", "lm_head", "lddt_head.**", "ptm_head")
-)
+def unread(names: str) -> tuple[Row, ...]:
+    """Return rows of weights that stay in a stock model."""
+    return tuple(("", name, "unread") for name in names.split())
+
+
+# ESM-2, how its layers are mixed, the heads on residues and of confidence.
+OUTSIDE = unread("esm.** af2_to_esm esm_s_combine esm_s_mlp.** lm_head lddt_head.** ptm_head")
 TRUNK = Architecture(
     "esm",
+    "Esm",
     QkvPairConfig,
     {
-        "hidden_size": "sequence_state_dim",
-        "intermediate_size": Codec("sequence_state_dim", lambda width, theirs: 4 * width),
-        "num_hidden_layers": "num_blocks",
+        **renames("hidden_size=sequence_state_dim num_hidden_layers=num_blocks pair_hidden_size=pairwise_state_dim"),
+        **renames("relative_position_bins=position_bins residual_dropout=dropout"),
+        "intermediate_size": times("sequence_state_dim", 4),
         "num_attention_heads": heads_of("sequence"),
-        "pair_hidden_size": "pairwise_state_dim",
-        "pair_intermediate_size": Codec("pairwise_state_dim", lambda width, theirs: 4 * width),
-        "outer_product_size": Codec("pairwise_state_dim", lambda width, theirs: width // 2),
+        "pair_intermediate_size": times("pairwise_state_dim", 4),
+        "outer_product_size": times("pairwise_state_dim", 0.5),
         "num_pair_attention_heads": heads_of("pairwise"),
-        "relative_position_bins": "position_bins",
         "num_recycles": Codec("max_recycles", read_passes),
         "chunk_size": Codec("chunk_size", lambda size, theirs: size or QkvPairConfig.chunk_size),
-        "residual_dropout": "dropout",
-        "pair_dropout": Codec("dropout", lambda rate, theirs: 2 * rate),
+        "pair_dropout": times("dropout", 2),
     },
     {
         # 20 amino acids, an unknown one, padding and the mask; of distances 15 kinds are recycled, 64 predicted.
@@ -90,48 +91,42 @@ TRUNK = Architecture(
         **{"attention_gate": True, "hidden_act": "relu", "norm_eps": 1e-5},
     },
     (
-        ("embed_pairs.relative_positions", "pairwise_positional_embedding.embedding"),
-        ("embed_pairs.distances", "recycle_disto"),
-        ("recycling.norm", "recycle_s_norm"),
-        ("recycling.pair_norm", "recycle_z_norm"),
-        ("blocks.*.row_bias.norm", "blocks.*.pair_to_sequence.layernorm"),
-        ("blocks.*.row_bias.proj", "blocks.*.pair_to_sequence.linear"),
+        ("embed_pairs.{relative_positions,distances}", "{pairwise_positional_embedding.embedding,recycle_disto}"),
+        ("recycling.{norm,pair_norm}", "{recycle_s_norm,recycle_z_norm}"),
+        ("blocks.*.row_bias.{norm,proj}", "blocks.*.pair_to_sequence.{layernorm,linear}"),
         ("blocks.*.row_attn_residual.norm", "blocks.*.layernorm_1"),
         ("blocks.*.row_attn.{q,k,v}_proj", "blocks.*.seq_attention.proj", "split num_attention_heads"),
         ("blocks.*.row_attn.{o,g}_proj", "blocks.*.seq_attention.{o,g}_proj"),
         ("blocks.*.transition_residual.norm", "blocks.*.mlp_seq.mlp.0"),
         ("blocks.*.transition.{up,down}_proj", "blocks.*.mlp_seq.mlp.{1,3}"),
-        ("blocks.*.outer_product.norm", "blocks.*.sequence_to_pair.layernorm"),
-        ("blocks.*.outer_product.proj", "blocks.*.sequence_to_pair.proj"),
-        ("blocks.*.outer_product.pair_proj", "blocks.*.sequence_to_pair.o_proj"),
+        ("blocks.*.outer_product.{norm,proj,pair_proj}", "blocks.*.sequence_to_pair.{layernorm,proj,o_proj}"),
         *triangle_multiplication("outgoing", "tri_mul_out"),
         *triangle_multiplication("incoming", "tri_mul_in"),
         *triangle_attention("starting", "tri_att_start"),
         *triangle_attention("ending", "tri_att_end"),
         ("blocks.*.pair_residuals.pair_transition.norm", "blocks.*.mlp_pair.mlp.0"),
         ("blocks.*.pair_transition.{up,down}_proj", "blocks.*.mlp_pair.mlp.{1,3}"),
-        ("", "structure_module.**", "unread"),
-        ("", "trunk2sm_s", "unread"),
-        ("", "trunk2sm_z", "unread"),
+        *unread("structure_module.** trunk2sm_s trunk2sm_z"),
     ),
     (
         Head(
-            QkvPairModel,
-            "EsmForProteinFolding",
-            (*OUTSIDE, ("", "distogram_head", "unread"), ("embed_tokens", "embedding")),
+            "Model",
+            (*OUTSIDE, *unread("distogram_head"), ("embed_tokens", "embedding")),
+            theirs="ForProteinFolding",
             prefixes=("", "trunk."),
         ),
         Head(
-            QkvPairForDistancePrediction,
-            "EsmForProteinFolding",
+            "ForDistancePrediction",
             (*OUTSIDE, ("classifier", "distogram_head"), ("model.embed_tokens", "embedding")),
+            theirs="ForProteinFolding",
         ),
-        Head(QkvPairModel, "EsmFoldingTrunk", prefixes=BASE),
+        Head("Model", theirs="FoldingTrunk", prefixes=BASE),
     ),
     prefixes=("model.", "trunk."),
-    # What changes no number outside training.
-    free=frozenset({"chunk_size", "residual_dropout", "pair_dropout"}),
 )
+CONVERSIONS = [Conversion(TRUNK, head) for head in TRUNK.heads]
+# They change no number outside training.
+FREE = {"chunk_size", "residual_dropout", "pair_dropout"}
 
 
 def trunk_from_transformers(
@@ -140,31 +135,24 @@ def trunk_from_transformers(
 ) -> Model:
     """Return the folding trunk of a stock `EsmForProteinFolding`, or a bare `EsmFoldingTrunk`, as a qkv model.
 
-    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head. What else there is,
-    ESM-2, the structure module and the other heads, stays in the stock model; a warning names it. What stock gives its
-    trunk as `seq_feats` are `inputs_embeds` of ours; what `EsmFoldingTrunk.distogram` says of coordinates is
-    `distance_bins`, new ones in each pass, so call ours once for each: with `num_recycles=0`, and as `recycled` with
+    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head. All
+    else, ESM-2, the structure module and the other heads, stays in the stock model; a warning names it. The stock
+    `seq_feats` are `inputs_embeds` of ours, and bins of `EsmFoldingTrunk.distogram` are `distance_bins`, new ones in
+    each pass, so call ours once for each: with `num_recycles=0`, and as `recycled` with
     the states of the call before. The stock `lm_head` reads `last_hidden_state` (`QkvPairForMaskedLM` lacks the last
     update of pairs, which stock recycles). Without a table of residues (`embed_aa=False`) ours is of zeros.
 
     Source: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
     """
-    trunk, head = trunk_and_head(stock, model_class)
-    config, table, like = read_config(TRUNK, head, trunk.config), rows(TRUNK, head), next(trunk.parameters())
-    weights = convert(table, stock.state_dict(keep_vars=True), config, reading=True)
-    weights.setdefault(embedding(head), like.new_zeros(config.vocab_size, config.hidden_size))
-    load: Any = model_class.from_pretrained
-    model, report = load(
-        None,
-        config=config,
-        state_dict=owned(weights, stock, copies=True),
-        dtype=like.dtype,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
-    check_weights(head.theirs, model_class.__name__, report, set())
-    left = ", ".join(theirs.strip("{}").removesuffix(".**") for ours, theirs, *_ in table if not ours)
-    logger.warning(f"{model_class.__name__} holds the folding trunk of {head.theirs}, without {left}")
+    trunk, conversion = trunk_and_conversion(stock, model_class)
+    config, like = conversion.read(trunk.config), next(trunk.parameters())
+    weights = convert(conversion.rows, stock.state_dict(keep_vars=True), config, reading=True)
+    weights.setdefault(embedding(conversion), like.new_zeros(config.vocab_size, config.hidden_size))
+    weights = owned(weights, stock, copies=True)
+    model, unplaced = filled(model_class, config, weights, conversion.theirs, dtype=like.dtype)
+    check_tensors_placed(conversion.theirs, model_class.__name__, unplaced)
+    left = ", ".join(theirs.strip("{}").removesuffix(".**") for ours, theirs, *_ in conversion.rows if not ours)
+    logger.warning(f"{model_class.__name__} holds the folding trunk of {conversion.theirs}, without {left}")
     return model.train(trunk.training).to(like.device)
 
 
@@ -175,44 +163,39 @@ def trunk_to_transformers(model: QkvPreTrainedModel, stock: nn.Module) -> None:
     All else in the stock model stays as it is: ESM-2, the structure module, other heads. A trunk of another config or
     dtype is an error, as is a table of residues for which stock has no place.
     """
-    trunk, head = trunk_and_head(stock, type(model))
-    check_same(model, read_config(TRUNK, head, trunk.config), next(trunk.parameters()).dtype)
-    weights, table = dict(model.state_dict()), embedding(head)
+    trunk, conversion = trunk_and_conversion(stock, type(model))
+    names = (TRUNK.fields.keys() | TRUNK.words.keys()) - FREE
+    ours = {name: value for name, value in flat(model.config).items() if name in names}
+    lost, dtype = different(ours, flat(conversion.read(trunk.config))), next(trunk.parameters()).dtype
+    if model.dtype != dtype:
+        lost.append(f"dtype={model.dtype} would become {dtype}")
+    if lost:
+        raise ValueError(f"in this stock model {' and '.join(lost)}; give one of the same config and dtype")
+    weights, table = dict(model.state_dict()), embedding(conversion)
     if not hasattr(stock, "embedding") and weights.pop(table).any():
         raise ValueError(
-            f"{table} has vectors of residues, for which this {head.theirs} has no place; give one with embed_aa=True"
+            f"{table} has vectors of residues, for which this {conversion.theirs} has no place; give one with "
+            "embed_aa=True"
         )
-    for name, weight in convert(rows(TRUNK, head), weights, model.config, reading=False).items():
+    for name, weight in convert(conversion.rows, weights, model.config, reading=False).items():
         stock.get_parameter(name).copy_(weight)
 
 
-def trunk_and_head(stock: nn.Module, model_class: type[nn.Module]) -> tuple[Any, Head]:
-    """Return the trunk of a stock model, and the row for a class of ours."""
+def trunk_and_conversion(stock: nn.Module, model_class: type[nn.Module]) -> tuple[Any, Conversion]:
+    """Return the trunk of a stock model, and its conversion to a class of ours."""
     theirs, ours = ({base.__name__ for base in each.__mro__} for each in (type(stock), model_class))
-    heads = [head for head in TRUNK.heads if head.theirs in theirs]
-    if not heads:
+    conversions = [each for each in CONVERSIONS if each.theirs in theirs]
+    if not conversions:
         raise ValueError(
             f"a folding trunk is in an EsmForProteinFolding, or is an EsmFoldingTrunk; this is a {type(stock).__name__}"
         )
-    for head in heads:
-        if head.ours.__name__ in ours:
-            return getattr(stock, "trunk", stock), head
-    known = ", ".join(head.ours.__name__ for head in heads)
-    raise ValueError(f"{model_class.__name__} is no model of {heads[0].theirs}'s trunk; give one of {known}")
+    for conversion in conversions:
+        if conversion.ours in ours:
+            return getattr(stock, "trunk", stock), conversion
+    known = ", ".join(each.ours for each in conversions)
+    raise ValueError(f"{model_class.__name__} is no model of {conversions[0].theirs}'s trunk; give one of {known}")
 
 
-def embedding(head: Head) -> str:
+def embedding(conversion: Conversion) -> str:
     """Return our name of the table of residues."""
-    return f"{(head.prefixes or TRUNK.prefixes)[0]}embed_tokens.weight"
-
-
-def check_same(model: QkvPreTrainedModel, config: QkvConfig, dtype: torch.dtype) -> None:
-    """Raise where a trunk of ours has another config or dtype than the stock model it goes into."""
-    names = (TRUNK.fields.keys() | TRUNK.words.keys()) - TRUNK.free
-    ours = {name: value for name, value in flat(model.config).items() if name in names}
-    if lost := different(ours, flat(config)):
-        raise ValueError(f"in the given stock model {' and '.join(lost)}; give one of the same config")
-    if model.dtype != dtype:
-        raise ValueError(
-            f"the trunk is {model.dtype} and that of the given stock model {dtype}; call .to({model.dtype}) on it first"
-        )
+    return "embed_tokens.weight" if conversion.ours == QkvPairModel.__name__ else "model.embed_tokens.weight"

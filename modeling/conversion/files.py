@@ -1,4 +1,4 @@
-"""Is a checkpoint's folder whole? Every file of it is looked at before a model is made of any."""
+"""Read and write the files of checkpoints: no random weight for a missing one, none left out in silence."""
 
 import json
 import os
@@ -16,29 +16,28 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration.saved_config import check_saved_config
-from .amount import check_amount
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
-# Of fields that are used before a config checks them; parts may have a dtype each.
-TYPES: dict[str, tuple[type, ...]] = {
-    "model_type": (str,), "architectures": (list,), "auto_map": (dict,), "dtype": (str, dict),
-    "torch_dtype": (str, dict),
-}  # fmt: skip
-# Formats that can run code when they are read, or that transformers no longer reads.
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack", "model.ckpt")
-LONGEST_NAME = 255  # bytes
-# What makes inputs of text, images or sound: it belongs to a model whatever its weights are called.
+# Tokenizers and processors belong to a model whatever its weights are called.
 COMPANIONS = tuple(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt "
     "tokenizer.model spiece.model sentencepiece.bpe.model source.spm target.spm target_vocab.json spm.model "
     "normalizer.json chat_template.jinja chat_template.json preprocessor_config.json processor_config.json "
     "LICENSE LICENSE.txt NOTICE".split()
 )
+# Errors of a download that say nothing of how to mend it.
+REASONS: dict[type[Exception], str] = {
+    HFValidationError: "its form is not user/name",
+    GatedRepoError: "accept its terms on the Hub and run `hf auth login`",
+    RepositoryNotFoundError: "the Hub has no such repository, or it is private and needs `hf auth login`",
+    RevisionNotFoundError: "the Hub has no such revision of it",
+    FileNotFoundError: "it is not in the cache and the Hub cannot be reached",
+}
 
 
 def located(
@@ -59,14 +58,8 @@ def located(
     name, revision = at_revision(name, revision)
     try:
         return (fetch or fetched)(name, revision)
-    except HFValidationError:
-        why = "its form is not user/name"
-    except GatedRepoError:
-        why = "the Hub gives it only to those who have accepted its terms there and run `hf auth login`"
-    except (RepositoryNotFoundError, RevisionNotFoundError):
-        why = f"the Hub has no such repository or revision {revision or 'main'}, or only for those who are logged in"
-    except FileNotFoundError:
-        why = "it is not in the cache and the Hub cannot be reached"
+    except tuple(REASONS) as error:
+        why = next(reason for kind, reason in REASONS.items() if isinstance(error, kind))
     raise ValueError(f"{name} is neither a folder here nor a checkpoint that the Hub gives: {why}")
 
 
@@ -77,11 +70,11 @@ def at_revision(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def fetched(name: str, revision: str | None) -> Path:
-    """Fetch what conversion reads of a Hub checkpoint, and return its folder in the cache."""
+    """Fetch the files that conversion reads of a Hub checkpoint, and return their folder in the cache."""
     wanted = [CONFIG, GENERATION, SINGLE, INDEX, *COMPANIONS]
     folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     if (folder / INDEX).is_file():  # a branch may have moved, so the rest comes from the same commit
-        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=[*wanted, *shards(folder)]))
+        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=[*wanted, *weight_files(folder)]))
     return folder
 
 
@@ -109,79 +102,51 @@ def read_json(path: Path, pairs: Callable[[list[tuple[str, Any]]], dict[str, Any
 
 
 def named(folder: Path) -> tuple[str, str]:
-    """Return the model type and the class that a config.json names, by their names of today."""
-    saved = read_json(folder / CONFIG)
-    for field, kinds in TYPES.items():
-        if not isinstance(value := saved.get(field), (*kinds, type(None))):
-            raise ValueError(
-                f"{field}={value!r} of {folder / CONFIG} is of type {type(value).__name__}, expected "
-                f"{kinds[0].__name__}; mend it, or download it again"
-            )
-    config = check_saved_config(saved)
-    for field in ("model_type", "architectures"):
-        if not config.get(field):
-            raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")
-    return str(config["model_type"]), str(config["architectures"][0])
+    """Return the model type and the class that a config.json names."""
+    config = check_saved_config(read_json(folder / CONFIG))
+    model_type, classes = config.get("model_type"), config.get("architectures")
+    if not (isinstance(model_type, str) and model_type and isinstance(classes, list) and classes):
+        raise ValueError(
+            f"{folder / CONFIG} has model_type={model_type!r} and architectures={classes!r}; name there the type and, "
+            "in a list, the class that the weights were saved from"
+        )
+    return model_type, str(classes[0])
 
 
 def is_too_long(name: str) -> bool:
-    """Return whether no file can have such a name, about which file systems raise what they do not of other names."""
-    return len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
-
-
-def shards(folder: Path) -> dict[str, set[str]]:
-    """Map each file to the tensors that the index says it holds."""
-    placed = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
-        raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files; download it again")
-    files: dict[str, set[str]] = {}
-    for tensor, name in placed.items():
-        if Path(name).name != name:
-            raise ValueError(f"{folder / INDEX} leads out of its folder, to {name!r}; do not use this checkpoint")
-        if is_too_long(name):
-            raise ValueError(
-                f"{folder / INDEX} names {name[:40]!r}…, longer than names of files are; download it again"
-            )
-        files.setdefault(name, set()).add(tensor)
-    return files
+    """Return whether no file can have such a name, for which file systems raise other errors."""
+    return len(name.encode("utf-8", "surrogatepass")) > 255
 
 
 def weight_files(folder: Path) -> dict[str, set[str]]:
-    """Map each file to the tensors it has to hold, none known for a single file."""
+    """Map each file to the tensors that the index says it holds, none known for a single file."""
     one, many = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
     if one and many:
         raise ValueError(f"{folder} has both {SINGLE} and {INDEX}; delete the one that is out of date")
-    if one:
-        return {SINGLE: set()}
-    if many:
-        return shards(folder)
-    pickles = [name for name in PICKLES if (folder / name).exists()]
-    if not pickles:
+    if not (one or many):
         raise ValueError(
             f"{folder} has no {SINGLE} and no {INDEX}; convert its weights to safetensors first, and pickles "
             "(pytorch_model.bin) only with `torch.load(path, weights_only=True)`"
         )
-    raise ValueError(
-        f"{folder} has its weights only in {pickles[0]}, a format that can run code when it is read; convert it with "
-        "`safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')`, or at "
-        "https://huggingface.co/spaces/safetensors/convert"
-    )
+    if one:
+        return {SINGLE: set()}
+    placed = read_json(folder / INDEX).get("weight_map")
+    names = placed.values() if isinstance(placed, dict) else [None]
+    if not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files of its folder; download it again")
+    return {name: {tensor for tensor, file in placed.items() if file == name} for name in names}
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """Map each tensor of a checkpoint to its file, after checking that the files are there and whole."""
+    """Map each tensor of a checkpoint to its file, after checking that every file is whole."""
     files: dict[str, Path] = {}
-    for name, wanted in weight_files(folder).items():
+    for name in weight_files(folder):
         file = folder / name
-        if not file.is_file():
-            raise ValueError(f"{folder} is half downloaded: {name}, which {INDEX} names, is not there; download it")
         try:
             with safe_open(file, framework="pt") as opened:
                 held = set(opened.keys())
-        except SafetensorError as error:
-            raise ValueError(f"{file} is cut short or damaged ({error}); download it again") from None
-        if missing := wanted - held:
-            raise ValueError(f"{file} has no tensor {min(missing)}, which {INDEX} says it has; download both again")
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{file} is missing, cut short or damaged ({error}); download it again") from None
         if twice := held & files.keys():
             other = files[min(twice)].name
             raise ValueError(f"tensor {min(twice)} is in {name} and in {other} of {folder}; download both again")
@@ -192,7 +157,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
 def mapped(file: Path, name: str) -> torch.Tensor:
     """Map a tensor to memory, so that it is read from its file when it is used.
 
-    Each has a mapping of its own: one for the whole file would keep all of it in memory until the last of its tensors
+    Each has its mapping: one for the whole file would keep all of it in memory until the last of its tensors
     has been converted.
     """
     with safe_open(file, framework="pt") as opened:
@@ -207,36 +172,45 @@ def load(
 ) -> tuple[Any, set[str]]:
     """Load a checkpoint with all of its weights, and return the model and the tensors it has no place for.
 
-    transformers fills the model, for it knows the names that older releases wrote; what it would fill with random
-    numbers is an error. `within` is what it does so in, files apart.
+    transformers fills the model, for it knows the names that older releases wrote. `within` is the context of that.
     """
     with wrong_values(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
-    with quiet(), wrong_values(folder):
-        check_amount(model_class, config, weights, folder / CONFIG)
     with quiet(), within(), wrong_values(folder):
-        loaded: Any = model_class.from_pretrained(
-            None,
-            config=config,
-            state_dict=weights,
-            ignore_mismatched_sizes=True,  # reported below by name, not raised as a table
-            output_loading_info=True,
-            **options,
-        )
-    model, report = loaded
-    for name, shape, wanted in sorted(report["mismatched_keys"]):
-        raise ValueError(
-            f"tensor {name} of {folder} has shape {tuple(shape)} where {model_class.__name__} has {tuple(wanted)}; "
-            "mend the sizes in config.json"
-        )
-    for name in sorted(report["missing_keys"]):
-        raise ValueError(
-            f"{folder} has no tensor {name}, which {model_class.__name__} needs; download it again, or name in its "
-            "config.json the architecture that was saved"
-        )
+        model, unplaced = filled(model_class, config, weights, str(folder), **options)
     if model.can_generate():
         model.generation_config = generation_settings(folder)
+    return model, unplaced
+
+
+def filled(
+    model_class: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    weights: dict[str, torch.Tensor],
+    source: str,
+    computed: frozenset[str] = frozenset(),
+    **options: Any,
+) -> tuple[Any, set[str]]:
+    """Make a model of weights from a source, and return it and the names of weights without a place.
+
+    ValueError for a weight of another shape, and for one that is missing, which transformers would fill with random
+    numbers; it computes some.
+    """
+    # transformers builds on the meta device, and takes these tensors as they are.
+    from_weights: Any = model_class.from_pretrained
+    loading = {"state_dict": weights, "ignore_mismatched_sizes": True, "output_loading_info": True}
+    model, report = from_weights(None, config=config, **loading, **options)
+    for name, shape, wanted in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"tensor {name} of {source} has shape {tuple(shape)} where {model_class.__name__} has {tuple(wanted)}; "
+            "mend the sizes in its config"
+        )
+    for name in sorted(report["missing_keys"] - computed):
+        raise ValueError(
+            f"{source} has no tensor {name}, which {model_class.__name__} needs; download it again, or name in its "
+            "config the architecture that was saved"
+        )
     return model, set(report["unexpected_keys"])
 
 
@@ -257,7 +231,7 @@ def wrong_values(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' table of what did not fit: here it is an error, or said in a sentence."""
+    """Silence transformers' table of weights that did not fit: here it is an error, or said in a sentence."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -273,10 +247,10 @@ def generation_settings(folder: Path) -> GenerationConfig:
     return GenerationConfig.from_pretrained(folder, config_file_name=CONFIG, _from_model_config=True)
 
 
-def check_tensors_placed(folder: Path, name: str, keys: set[str]) -> None:
-    """Raise where a folder holds more than its class has places for."""
+def check_tensors_placed(source: object, name: str, keys: set[str]) -> None:
+    """Raise ValueError where a source of weights holds more than a class has places for."""
     for key in sorted(keys):
         raise ValueError(
-            f"{folder} has tensor {key}, for which {name} of its config.json has no place; name the architecture that "
-            "was saved, or save the plain model without additions"
+            f"{source} has tensor {key}, for which {name} has no place; name the architecture that was saved, or save "
+            "the plain model without additions"
         )

@@ -6,50 +6,25 @@ In training, ours raises the rate of stochastic depth with the layers where stoc
 from dataclasses import replace
 
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
-from ..modeling_image_encoder import (
-    QkvImageEncoderForImageClassification,
-    QkvImageEncoderForMaskedImageModeling,
-    QkvImageEncoderModel,
-)
-from .config import BASE, Architecture, Codec, Fields, Head, Values, activation, canonical, same
-from .encoder import CLASSIFIER, STACK_FIELDS, UNPOOLED, base
+from .config import BASE, Architecture, Codec, Head, Values, canonical, one_spelling, output_bias, renames
+from .encoder import CLASSIFIER, MODELS, POOLER, STACK_FIELDS, UNPOOLED
 
-IMAGE_FIELDS: Fields = {
+IMAGE_FIELDS = {
     **STACK_FIELDS,
-    **same("image_size num_channels"),
+    **renames("image_size num_channels"),
     "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-    # `qkv_bias` leaves out the first three of the four biases.
-    "attention_bias": Codec(
-        "qkv_bias", lambda biased, theirs: biased or ["o_proj"], lambda biases, ours: biases is True
-    ),
+    "attention_bias": output_bias("qkv_bias"),
 }
-VIT_ROWS = (
-    ("embed_tokens.class_token", "embeddings.cls_token"),
-    ("embed_tokens.mask_token", "embeddings.mask_token"),
-    ("embed_tokens.projection", "embeddings.patch_embeddings.projection"),
+EMBEDDINGS = (
+    ("embed_tokens.{class_token,projection}", "embeddings.{cls_token,patch_embeddings.projection}"),
     ("position.table.weight", "embeddings.position_embeddings", "lead"),
-    ("layers.*.self_attn.{q,k,v}_proj", "layers.*.attention.{q,k,v}_proj"),
-    ("layers.*.self_attn.o_proj", "layers.*.attention.o_proj"),
-    ("layers.*.self_attn_residual.norm", "layers.*.layernorm_before"),
-    ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}"),
-    ("layers.*.mlp_residual.norm", "layers.*.layernorm_after"),
-    ("norm", "layernorm"),
-    ("pooler.dense", "pooler.dense"),
 )
-
-
-def image_heads(name: str) -> tuple[Head, ...]:
-    """Return the classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
-    pixels, stride = (("decoder.projection", "decoder.0"),), {"patch_size": "encoder_stride"}
-    return (
-        *base(f"{name}Model", QkvImageEncoderModel),
-        Head(QkvImageEncoderForImageClassification, f"{name}ForImageClassification", CLASSIFIER, UNPOOLED),
-        Head(QkvImageEncoderForMaskedImageModeling, f"{name}ForMaskedImageModeling", pixels, fields=stride),
-    )
-
-
+IMAGES = Head("ForImageClassification", CLASSIFIER, UNPOOLED)
+# The stride of the pixel decoder is the patch size.
+PIXELS = Head("ForMaskedImageModeling", (("decoder.projection", "decoder.0"),), fields={"patch_size": "encoder_stride"})
 VIT = Architecture(
     "vit",
+    "ViT",
     QkvImageEncoderConfig,
     {
         **IMAGE_FIELDS,
@@ -60,24 +35,28 @@ VIT = Architecture(
         ),
     },
     UNPOOLED,
-    VIT_ROWS,
-    image_heads("ViT"),
+    (
+        *EMBEDDINGS,
+        ("{embed_tokens.mask_token,norm}", "{embeddings.mask_token,layernorm}"),
+        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.attention.{q,k,v,o}_proj"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.layernorm_{before,after}"),
+        ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}"),
+        POOLER,
+    ),
+    (*MODELS, IMAGES, PIXELS),
     prefixes=("model.", "vit."),
-    inert=frozenset({"encoder_stride"}),
+    inert="encoder_stride",
 )
+TEACHER = (("classifier.{class,distillation}_classifier", "{cls,distillation}_classifier"),)
 DEIT = replace(
     VIT,
     model_type="deit",
+    name="DeiT",
     words={**VIT.words, "distillation_token": True},
-    rows=(*VIT_ROWS, ("embed_tokens.distillation_token", "embeddings.distillation_token")),
+    rows=(*VIT.rows, ("embed_tokens.distillation_token", "embeddings.distillation_token")),
     heads=(
-        *image_heads("DeiT"),
-        Head(
-            QkvImageEncoderForImageClassification,
-            "DeiTForImageClassificationWithTeacher",
-            (("classifier.{class,distillation}_classifier", "{cls,distillation}_classifier"),),
-            {"pooling": "distilled"},
-        ),
+        *VIT.heads,
+        replace(IMAGES, rows=TEACHER, words={"pooling": "distilled"}, theirs=f"{IMAGES.ours}WithTeacher"),
     ),
     prefixes=("model.", "deit."),
 )
@@ -97,12 +76,11 @@ def ratio_of(inner: int, ours: Values) -> int:
 
 DINOV2 = Architecture(
     "dinov2",
+    "Dinov2",
     QkvImageEncoderConfig,
     {
-        **{name: theirs for name, theirs in IMAGE_FIELDS.items() if name not in ("intermediate_size", "hidden_act")},
-        "drop_path_rate": "drop_path_rate",
-        "layer_scale": "layerscale_value",
-        "mask_token": "use_mask_token",
+        **IMAGE_FIELDS,
+        **renames("drop_path_rate layer_scale=layerscale_value mask_token=use_mask_token"),
         "feed_forward": Codec(
             "use_swiglu_ffn",
             read=lambda gated, theirs: "glu" if gated else "mlp",
@@ -116,40 +94,27 @@ DINOV2 = Architecture(
         # The gate's is always SiLU, whatever the config says.
         "hidden_act": Codec(
             "hidden_act",
-            read=lambda act, theirs: "silu" if theirs["use_swiglu_ffn"] else activation("hidden_act").read(act, theirs),
+            read=lambda act, theirs: "silu" if theirs["use_swiglu_ffn"] else one_spelling(act),
             write=lambda act, ours: "gelu" if ours["feed_forward"] == "glu" else act,
         ),
     },
     # No dropout stands behind its branches.
     {**UNPOOLED, "interpolate_positions": True},
     (
-        ("embed_tokens.class_token", "embeddings.cls_token"),
+        *EMBEDDINGS,
         ("embed_tokens.mask_token", "embeddings.mask_token", "widen"),
-        ("embed_tokens.projection", "embeddings.patch_embeddings.projection"),
-        ("position.table.weight", "embeddings.position_embeddings", "lead"),
-        ("layers.*.self_attn.{q,k,v}_proj", "encoder.layer.*.attention.{q,k,v}_proj"),
-        ("layers.*.self_attn.o_proj", "encoder.layer.*.attention.o_proj"),
-        ("layers.*.self_attn_residual.norm", "encoder.layer.*.norm1"),
-        ("layers.*.self_attn_residual.layer_scale", "encoder.layer.*.layer_scale1.lambda1"),
-        # A gate takes the other two along; without one the row after it finds them.
-        ("layers.*.mlp.{gate,up,down}_proj", "encoder.layer.*.mlp.{gate,up,down}_proj"),
+        ("layers.*.self_attn.{q,k,v,o}_proj", "encoder.layer.*.attention.{q,k,v,o}_proj"),
+        ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layer.*.{norm1,norm2}"),
+        ("layers.*.{self_attn,mlp}_residual.layer_scale", "encoder.layer.*.{layer_scale1,layer_scale2}.lambda1"),
+        # Without a gate the row after it finds the other two.
+        ("layers.*.mlp.{gate,up,down}_proj", "encoder.layer.*.mlp.{gate,up,down}_proj", "together"),
         ("layers.*.mlp.{up,down}_proj", "encoder.layer.*.mlp.{fc1,fc2}"),
-        ("layers.*.mlp_residual.norm", "encoder.layer.*.norm2"),
-        ("layers.*.mlp_residual.layer_scale", "encoder.layer.*.layer_scale2.lambda1"),
         ("norm", "layernorm"),
     ),
-    (
-        Head(QkvImageEncoderModel, "Dinov2Model", words=UNPOOLED, prefixes=BASE),
-        Head(
-            QkvImageEncoderForImageClassification,
-            "Dinov2ForImageClassification",
-            CLASSIFIER,
-            {"pooling": "first_mean"},
-        ),
-    ),
+    (Head("Model", words=UNPOOLED, prefixes=BASE), replace(IMAGES, words={"pooling": "first_mean"})),
     prefixes=("model.", "dinov2."),
     # Of the backbone, which has no counterpart here.
-    inert=frozenset("stage_names out_features out_indices apply_layernorm reshape_hidden_states".split()),
+    inert="stage_names out_features out_indices apply_layernorm reshape_hidden_states",
 )
 
 IMAGE_ENCODERS = (DEIT, VIT, DINOV2)

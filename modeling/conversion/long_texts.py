@@ -8,37 +8,24 @@ In training, stock BigBird drops out parts of the embeddings before their norm, 
 
 from dataclasses import replace
 
-from ..modeling_encoder import (
-    QkvEncoderForMultipleChoice,
-    QkvEncoderForSequenceClassification,
-    QkvEncoderForTokenClassification,
-)
-from ..modeling_encoder_decoder_heads import QkvEncoderDecoderForQuestionAnswering
-from ..modeling_encoder_pretraining import QkvEncoderForMaskedLM, QkvEncoderForPreTraining
-from .config import SYNONYMS, Codec, Head, Values, both, same
+from .config import Codec, Values, both, output_bias, renames
 from .encoder import (
-    ALWAYS_GELU,
+    ANSWERS,
     BERT,
-    CLASSIFIER,
-    CLASSIFIER_DROPOUT,
+    BERT_ROWS,
+    CHOICES,
+    CHOICES_OF_LAYERS,
+    LAYER_DROPOUT,
     MASKED_LM,
+    MODELS,
     POOLED,
-    POOLED_CLASSIFIER,
+    PRETRAINING,
     ROBERTA,
-    ROBERTA_MASKED_LM,
-    base,
-    token_heads,
+    TEXTS,
+    TOKENS,
+    WORDS,
 )
-from .encoder_decoder import (
-    BART,
-    BART_FIELDS,
-    HEADLESS,
-    LEARNED,
-    LOGITS_BIAS,
-    ONE_TABLE,
-    bart_stack,
-    heads,
-)
+from .encoder_decoder import BART, BART_FIELDS, BIASED, HEADLESS, LEARNED, MODEL, ONE_TABLE, STACKS
 
 
 def our_window(widths: int | list[int], theirs: Values) -> int:
@@ -59,47 +46,39 @@ LOCAL_AND_GLOBAL = {"pattern": "sliding", "global_projections": True}
 LONGFORMER = replace(
     ROBERTA,
     model_type="longformer",
-    fields={
-        **ROBERTA.fields,
-        **same("sep_token_id"),
-        "sliding_window": WINDOW,
-        "classifier_dropout": "hidden_dropout_prob",
-    },
+    name="Longformer",
+    fields={**ROBERTA.fields, **renames("sep_token_id"), "sliding_window": WINDOW, **LAYER_DROPOUT},
     words={**ROBERTA.words, **LOCAL_AND_GLOBAL},
     rows=(
         *ROBERTA.rows,
         (
             "layers.*.self_attn.global_projections.{q,k,v}_proj",
-            "encoder.layer.*.attention.self.{query_global,key_global,value_global}",
+            "encoder.layer.*.attention.self.{query,key,value}_global",
         ),
     ),
     heads=(
-        *base("LongformerModel"),
-        *token_heads("Longformer"),
-        Head(QkvEncoderForMultipleChoice, "LongformerForMultipleChoice", CLASSIFIER, POOLED),
-        Head(QkvEncoderForMaskedLM, "LongformerForMaskedLM", ROBERTA_MASKED_LM, fields={"head_act": ALWAYS_GELU}),
-        Head(
-            QkvEncoderForSequenceClassification,
-            "LongformerForSequenceClassification",
-            POOLED_CLASSIFIER,
-            {**POOLED, "num_global_tokens": 1},
-            {"pooling_dropout": "hidden_dropout_prob"},
+        *(*MODELS, TOKENS, ANSWERS, CHOICES, WORDS),
+        replace(
+            TEXTS,
+            words={**POOLED, "num_global_tokens": 1},
+            fields={"pooling_dropout": "hidden_dropout_prob"},
         ),
     ),
     prefixes=("model.", "longformer."),
-    inert=ROBERTA.inert | {"onnx_export"},
+    inert=f"{ROBERTA.inert} onnx_export",
     assumed={**ROBERTA.assumed, "attention_mode": "longformer", "ignore_attention_mask": False},
 )
 
 LED_ATTENTION = "encoder.layers.*.self_attn"
+LED_PROJECTIONS = f"{LED_ATTENTION}.longformer_self_attn."
 LED = replace(
     BART,
     model_type="led",
+    name="LED",
     fields={
         **{name: theirs for name, theirs in BART_FIELDS.items() if not name.endswith("scale_embedding")},
-        **both(same("vocab_size")),
+        **both(renames("vocab_size max_position_embeddings=max_*_position_embeddings")),
         "share_embeddings": "tie_word_embeddings",
-        **{f"{side}.max_position_embeddings": f"max_{side}_position_embeddings" for side in ("encoder", "decoder")},
         "encoder.sliding_window": WINDOW,
     },
     words={
@@ -107,21 +86,12 @@ LED = replace(
         **{f"encoder.{name}": word for name, word in LOCAL_AND_GLOBAL.items()},
     },
     rows=(
-        (f"{LED_ATTENTION}.{{q,k,v}}_proj", f"{LED_ATTENTION}.longformer_self_attn.{{query,key,value}}"),
-        (
-            f"{LED_ATTENTION}.global_projections.{{q,k,v}}_proj",
-            f"{LED_ATTENTION}.longformer_self_attn.{{query_global,key_global,value_global}}",
-        ),
+        (f"{LED_ATTENTION}.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}"),
+        (f"{LED_ATTENTION}.global_projections.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}_global"),
         (f"{LED_ATTENTION}.o_proj", f"{LED_ATTENTION}.output"),
-        *bart_stack("encoder")[1:],
-        *bart_stack("decoder"),
-        *ONE_TABLE,
-        *LEARNED,
+        *(*STACKS, *ONE_TABLE, *LEARNED),
     ),
-    heads=(
-        *heads("LED", "ForConditionalGeneration", LOGITS_BIAS),
-        Head(QkvEncoderDecoderForQuestionAnswering, "LEDForQuestionAnswering", (("qa_outputs", "qa_outputs"),)),
-    ),
+    heads=(MODEL, BIASED, ANSWERS),
     prefixes=("model.", "led."),
     inert=HEADLESS,
 )
@@ -142,52 +112,26 @@ UNREAD_POOLER = ("", "bert.pooler.{weight,bias}", "unread")
 BIG_BIRD = replace(
     BERT,
     model_type="big_bird",
+    name="BigBird",
     fields={
         **BERT.fields,
-        **same("sep_token_id"),
-        "scale_embedding": "rescale_embeddings",
+        **renames("sep_token_id scale_embedding=rescale_embeddings"),
         "pattern": Codec("attention_type", full_attention, lambda pattern, ours: "original_full"),
-        "attention_bias": Codec(
-            "use_bias", lambda biased, theirs: biased or ["o_proj"], lambda biased, ours: biased is True
-        ),
+        "attention_bias": output_bias("use_bias"),
     },
-    rows=(*(row for row in BERT.rows if row[0] != "pooler.dense"), ("pooler.dense", "pooler")),
+    rows=(*BERT_ROWS, ("pooler.dense", "pooler")),
     heads=(
-        *base("BigBirdModel"),
-        Head(QkvEncoderForTokenClassification, "BigBirdForTokenClassification", (*CLASSIFIER, UNREAD_POOLER)),
-        Head(
-            QkvEncoderForMultipleChoice,
-            "BigBirdForMultipleChoice",
-            CLASSIFIER,
-            POOLED,
-            {"classifier_dropout": "hidden_dropout_prob"},
-            inert=frozenset({"classifier_dropout"}),
-        ),
-        Head(QkvEncoderForMaskedLM, "BigBirdForMaskedLM", (*MASKED_LM, UNREAD_POOLER)),
-        Head(
-            QkvEncoderForPreTraining,
-            "BigBirdForPreTraining",
-            (*MASKED_LM, ("seq_relationship", "cls.seq_relationship")),
-            POOLED,
-        ),
-        Head(
-            QkvEncoderForSequenceClassification,
-            "BigBirdForSequenceClassification",
-            (*POOLED_CLASSIFIER, UNREAD_POOLER),
-            POOLED,
-            {
-                "pooling_dropout": CLASSIFIER_DROPOUT,
-                "head_act": Codec(
-                    "hidden_act",
-                    read=lambda act, theirs: SYNONYMS.get(act, act),
-                    write=lambda act, ours: ours["hidden_act"],
-                ),
-            },
+        *(*MODELS, CHOICES_OF_LAYERS, PRETRAINING),
+        replace(TOKENS, rows=(*TOKENS.rows, UNREAD_POOLER)),
+        replace(WORDS, rows=(*MASKED_LM, UNREAD_POOLER), fields={}),
+        replace(
+            TEXTS,
+            rows=(*TEXTS.rows, UNREAD_POOLER),
+            fields={**TEXTS.fields, "head_act": Codec("hidden_act", write=lambda act, ours: ours["hidden_act"])},
         ),
     ),
-    prefixes=("model.", "bert."),
-    # Those of sparse attention.
-    inert=BERT.inert | {"block_size", "num_random_blocks"},
+    # Fields of sparse attention.
+    inert=f"{BERT.inert} block_size num_random_blocks",
 )
 
 LONG_TEXTS = (LONGFORMER, LED, BIG_BIRD)

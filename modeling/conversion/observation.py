@@ -11,7 +11,7 @@ from ...configuration.configuration_base import QkvConfig
 from ..position.relative import RotaryPosition
 from .weights import Row, Weights, alternatives
 
-# Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
+# Weights tell whether two of ours are one: the config of a checkpoint may be wrong.
 SHARED = {
     "tie_word_embeddings": (
         ("lm_head.weight", "model.embed_tokens.weight"),
@@ -28,7 +28,7 @@ FREQUENCIES = "position.inv_freq"
 
 
 def observe(config: QkvConfig, weights: Weights) -> None:
-    """Set the fields that only the weights tell: which are tied, what the head has, to what frequencies are rounded."""
+    """Set fields that only the weights tell: tied embeddings, the bias of the head, the precision of frequencies."""
     for field, pairs in SHARED.items():
         for one, other in pairs:
             if one in weights and other in weights:
@@ -40,7 +40,7 @@ def observe(config: QkvConfig, weights: Weights) -> None:
 
 
 def observe_rounding(config: QkvConfig, stored: Tensor) -> None:
-    """Set the dtype to which stored frequencies are rounded, as those of ESM-2 are to the half precision it had."""
+    """Set the dtype to which stored frequencies are rounded, as ESM-2 stores them in half precision."""
     exact = frequencies(config).to(stored.device)
     for name in ("float32", "float16", "bfloat16"):
         if torch.equal(exact.to(getattr(torch, name)).to(exact), stored.to(exact)):

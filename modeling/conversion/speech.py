@@ -5,93 +5,67 @@ they are. Training moves them, as it does in a stock model that was loaded: only
 """
 
 from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
-from ..modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, Values, both, same
-from .encoder_decoder import BART_FIELDS, FINAL_NORMS, LANGUAGE_MODEL, STACKS
-from .weights import Row
+from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, renames
+from .decoder import LANGUAGE_MODEL
+from .encoder_decoder import BART_FIELDS, FINAL_NORMS, MODEL, STACKS
 
-# Fields of BART's table that a model with two kinds of input has elsewhere.
-APART = {f"{side}.{name}" for side in ("encoder", "decoder") for name in ("max_position_embeddings", "scale_embedding")}
-FIELDS: Fields = {
-    **{ours: theirs for ours, theirs in BART_FIELDS.items() if ours not in APART},
-    "decoder.vocab_size": "vocab_size",
-    "encoder.max_position_embeddings": "max_source_positions",
+# A model with two kinds of input has two lengths, and Whisper never scales embeddings.
+FIELDS = {
+    **{ours: theirs for ours, theirs in BART_FIELDS.items() if not ours.endswith("scale_embedding")},
+    **renames("decoder.vocab_size=vocab_size encoder.max_position_embeddings=max_source_positions"),
     "decoder.max_position_embeddings": "max_target_positions",
 }
-MASKING = (
-    "apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
-    "mask_feature_min_masks"
-).split()
-
-# What only pipelines and the CTC head read.
-HEADS_OF_SOUND = frozenset(
-    f"encoder.{name}" for name in "hop_length ctc_zero_infinity vocab_size lm_head_bias classifier_dropout".split()
+MASKING = "apply_spec_augment " + " ".join(
+    f"mask_{axis}_{field}" for axis in ("time", "feature") for field in ("prob", "length", "min_masks")
 )
+# Only pipelines and the CTC head read these.
+HEADS_OF_SOUND = "hop_length ctc_zero_infinity vocab_size lm_head_bias classifier_dropout"
 
 
-def keyless(row: Row) -> tuple[Row, ...]:
-    """Split a row of projections in two, so that the keys may lack a bias."""
-    ours, theirs, *changes = row
-    if "{q,k,v,o}" not in ours:
-        return (row,)
-    others = (ours.replace("{q,k,v,o}", "{q,v,o}"), theirs.replace("q_proj,k_proj", "q_proj"), *changes)
-    return others, (ours.replace("{q,k,v,o}_proj", "k_proj"), theirs.partition("{")[0] + "k_proj", *changes)
+def in_encoder(fields: Fields) -> dict[str, str | Codec]:
+    """Put fields under the name of the encoder, on our side."""
+    return {f"encoder.{name}": theirs for name, theirs in fields.items()}
 
 
 WHISPER = Architecture(
     "whisper",
+    "Whisper",
     QkvSpeechEncoderDecoderConfig,
     {
         **FIELDS,
-        **same("median_filter_width"),
-        **{f"encoder.{name}": name for name in (*MASKING, "num_mel_bins")},
-        "encoder.conv_channels": "d_model",
+        **renames("median_filter_width encoder.conv_channels=d_model"),
+        **in_encoder(renames(f"{MASKING} num_mel_bins")),
     },
     {
         **both({"attention_bias": ["q_proj", "v_proj", "o_proj"]}),
-        "transcription": "long_form",
-        "encoder.frame_layout": "bins_first",
-        "encoder.frame_padding": "unmasked",
-        "encoder.convolution": "plain",
-        "encoder.conv_kernel_sizes": [3, 3],
-        "encoder.conv_strides": [1, 2],
+        **{"transcription": "long_form", "encoder.frame_layout": "bins_first", "encoder.frame_padding": "unmasked"},
+        **{"encoder.convolution": "plain", "encoder.conv_kernel_sizes": [3, 3], "encoder.conv_strides": [1, 2]},
     },
     (
         ("encoder.embed_tokens.convolutions.{0,1}", "encoder.{conv1,conv2}"),
-        ("encoder.position.table", "encoder.embed_positions"),
-        ("decoder.position.table", "decoder.embed_positions"),
+        ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
         ("decoder.embed_tokens", "decoder.embed_tokens"),
-        *(split for row in STACKS for split in keyless(row)),
-        *FINAL_NORMS,
+        *(*STACKS, *FINAL_NORMS),
     ),
-    (
-        Head(QkvSpeechEncoderDecoderModel, "WhisperModel", prefixes=BASE),
-        Head(
-            QkvSpeechEncoderDecoderForSpeechSeq2Seq,
-            "WhisperForConditionalGeneration",
-            (("lm_head.weight", "proj_out.weight"),),
-        ),
-    ),
+    (MODEL, Head("ForSpeechSeq2Seq", (("lm_head.weight", "proj_out.weight"),), theirs="ForConditionalGeneration")),
     prefixes=("model.", "model."),
-    free=HEADS_OF_SOUND,
+    free=" ".join(in_encoder(renames(HEADS_OF_SOUND))),
     # Embeddings are never scaled whatever the first says; two belong to a classifier; the others are found in the
     # generation config.
-    inert=frozenset(
-        "scale_embedding use_weighted_layer_sum classifier_proj_size suppress_tokens begin_suppress_tokens "
-        "forced_decoder_ids".split()
-    ),
+    inert="scale_embedding use_weighted_layer_sum classifier_proj_size suppress_tokens begin_suppress_tokens "
+    "forced_decoder_ids",
 )
 
 
 def offset(pad: int, theirs: Values) -> int:
-    """Return the first position of sound; stock Speech2Text takes its own for padding when the padding id is 0."""
+    """Return the first position of sound; stock Speech2Text takes it for padding when the padding id is 0."""
     if not pad:
         raise ValueError(f"pad_token_id={pad} hides every frame of sound from the encoder's positions")
     return AFTER_PADDING.read(pad, theirs)
 
 
 def inner_channels(channels: int, theirs: Values) -> int:
-    """Return the inner filters; half of them decide what the other half lets through."""
+    """Return the inner filters; half of them gate the other half."""
     if channels % 2:
         raise ValueError(f"conv_channels={channels} cannot be halved by a gate")
     return channels // 2
@@ -99,6 +73,7 @@ def inner_channels(channels: int, theirs: Values) -> int:
 
 SPEECH2TEXT = Architecture(
     "speech_to_text",
+    "Speech2Text",
     QkvSpeechEncoderDecoderConfig,
     {
         **FIELDS,
@@ -107,34 +82,24 @@ SPEECH2TEXT = Architecture(
         "encoder.conv_channels": Codec("conv_channels", read=inner_channels, write=lambda channels, ours: 2 * channels),
         "encoder.conv_kernel_sizes": Codec("conv_kernel_sizes", read=lambda sizes, theirs: list(sizes)),
         "encoder.conv_strides": Codec(
-            "num_conv_layers",
-            read=lambda count, theirs: [2] * count,
-            write=lambda strides, ours: len(strides),
+            "num_conv_layers", read=lambda count, theirs: [2] * count, write=lambda strides, ours: len(strides)
         ),
         "encoder.position_offset": Codec("pad_token_id", read=offset, write=AFTER_PADDING.write),
         "decoder.position_offset": AFTER_PADDING,
     },
     {
         **both({"position": "sinusoidal_t2t"}),
-        "encoder.frame_layout": "frames_first",
-        "encoder.frame_padding": "masked",
-        "encoder.convolution": "gated",
+        **{"encoder.frame_layout": "frames_first", "encoder.frame_padding": "masked", "encoder.convolution": "gated"},
     },
     (
         ("encoder.embed_tokens.convolutions.*", "encoder.conv.conv_layers.*"),
         ("decoder.embed_tokens", "decoder.embed_tokens"),
-        *STACKS,
-        *FINAL_NORMS,
+        *(*STACKS, *FINAL_NORMS),
     ),
-    (
-        Head(QkvSpeechEncoderDecoderModel, "Speech2TextModel", prefixes=BASE),
-        Head(QkvSpeechEncoderDecoderForSpeechSeq2Seq, "Speech2TextForConditionalGeneration", LANGUAGE_MODEL),
-    ),
+    (MODEL, Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")),
     prefixes=("model.", "model."),
-    free=frozenset(
-        {*HEADS_OF_SOUND, *(f"encoder.{name}" for name in MASKING)}
-        | {"median_filter_width", *both({"max_position_embeddings": ""})}
-    ),
+    free="median_filter_width decoder.max_position_embeddings "
+    + " ".join(in_encoder(renames(f"{HEADS_OF_SOUND} {MASKING} max_position_embeddings"))),
 )
 
 SPEECH = (WHISPER, SPEECH2TEXT)

@@ -1,8 +1,9 @@
 """Conversion of tensors between two layouts: rows of names, each with the changes between them, readable both ways.
 
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
-and a name of a module for its weight and bias. Changes apply in the order written when reading theirs, and backwards
-when writing. A change that needs a size says where our config has it: `split num_attention_heads`.
+and a name of a module for its weight and bias. Without changes each of several names is renamed by itself; changes are
+of all of them together, in the order written when reading theirs, and backwards when writing. A change that needs a
+size says where our config has it: `split num_attention_heads`.
 """
 
 import re
@@ -16,12 +17,18 @@ from ...configuration.configuration_base import QkvConfig
 
 Row = tuple[str, ...]
 Weights = dict[str, Tensor]
+# (tensors, number of names they become, sizes…) -> tensors
 Change = Callable[..., list[Tensor]]
 
 
-def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Swap inputs and outputs of matrices (GPT-2's Conv1D has inputs first); biases stay."""
-    return [tensor.t() for tensor in tensors]
+def each(change: Callable[[Tensor], Tensor]) -> Change:
+    """Apply a change to every tensor."""
+    return lambda tensors, count: [change(tensor) for tensor in tensors]
+
+
+def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Change nothing."""
+    return tensors
 
 
 def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
@@ -34,64 +41,36 @@ def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
     return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
 
 
-def first(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Take the one that is used of several names for one tensor."""
-    return tensors[:1]
-
-
-def repeat(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Repeat one tensor under each of its names."""
-    return tensors * count
-
-
-def lower(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Drop a leading axis of one."""
-    return [tensor[0] for tensor in tensors]
-
-
-def lift(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Add a leading axis of one."""
-    return [tensor[None] for tensor in tensors]
-
-
-def drop_zeros(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Drop a buffer of zeros, which needs no parameter."""
-    return [tensor for tensor in tensors if tensor.any()]
-
-
-def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Change nothing."""
-    return tensors
-
-
 def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
     """Drop a table that a formula gives, after checking that it is the formula's."""
     rows, width = tensors[0].shape
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
     angles = torch.arange(rows)[:, None] / 10000.0**exponents
     table = torch.cat((angles.sin(), angles.cos()), dim=-1)
-    if not torch.allclose(
-        tensors[0].detach().cpu().double(), table, atol=1e-2 if tensors[0].element_size() < 4 else 1e-5
-    ):
+    precision = 1e-2 if tensors[0].element_size() < 4 else 1e-5
+    if not torch.allclose(tensors[0].detach().cpu().double(), table, atol=precision):
         raise ValueError("embed_positions is not the sinusoidal table its architecture has; it was changed in training")
     return []
 
 
-def drop(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Drop what nothing reads."""
-    return []
-
-
-# What happens (on reading theirs, on writing theirs).
+TRANSPOSE, LOWER, LIFT = each(Tensor.t), each(lambda tensor: tensor[0]), each(lambda tensor: tensor[None])
+# The change when reading theirs, and its inverse when writing.
 CHANGES: dict[str, tuple[Change, Change]] = {
-    "transpose": (transpose, transpose),
+    # GPT-2's Conv1D has inputs first; biases stay.
+    "transpose": (TRANSPOSE, TRANSPOSE),
     "split": (split, fuse),
-    "tie": (first, repeat),
-    "lead": (lower, lift),
-    "widen": (lift, lower),
-    "optional": (drop_zeros, keep),
+    # Several names of theirs for one tensor.
+    "tie": (lambda tensors, count: tensors[:1], lambda tensors, count: tensors * count),
+    # A leading axis of one, theirs or ours.
+    "lead": (LOWER, LIFT),
+    "widen": (LIFT, LOWER),
+    # A buffer of zeros needs no parameter.
+    "optional": (lambda tensors, count: [tensor for tensor in tensors if tensor.any()], keep),
     "sinusoids": (drop_sinusoids, keep),
-    "unread": (drop, keep),
+    # Nothing reads it.
+    "unread": (lambda tensors, count: [], keep),
+    # The row holds only where there is the first of its names.
+    "together": (keep, keep),
 }
 
 
@@ -113,34 +92,44 @@ def prefixed(names: str, prefix: str) -> str:
     return "{" + ",".join(prefix + name for name in alternatives(names)) + "}" if names else ""
 
 
-def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """Yield (layer number, suffix) of each key that the first of the names stands for."""
-    any_layer = re.escape(names[0]).replace(r"\*\*", "(?P<layer>.+)") if names else "(?!)"
-    pattern = any_layer.replace(r"\*", r"(?P<layer>\d+)")
+def ungrouped(rows: tuple[Row, ...]) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """Yield our names, their names and changes of each row; a row without changes becomes one for each name."""
+    for ours, theirs, *changes in rows:
+        groups = alternatives(ours), alternatives(theirs)
+        if changes:
+            yield *groups, changes
+        else:
+            yield from (([one], [other], []) for one, other in zip(*groups, strict=True))
+
+
+def occurrences(name: str, weights: Mapping[str, Tensor]) -> Iterator[tuple[list[str], str]]:
+    """Yield (the parts that wildcards stand for, suffix) of each key that a name stands for."""
+    pattern = re.escape(name).replace(r"\*\*", "(.+)").replace(r"\*", r"(\d+)")
     for key in weights:
-        if match := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
-            yield match.groupdict().get("layer", ""), match["suffix"]
+        if match := re.fullmatch(rf"{pattern}(|\.weight|\.bias)", key):
+            *parts, suffix = match.groups()
+            yield parts, suffix
 
 
-def within(name: str, layer: str) -> str:
-    """Fill in the layer of a row's name."""
-    return name.replace("**", layer).replace("*", layer)
+def filled(name: str, parts: list[str]) -> str:
+    """Put parts in the places of wildcards."""
+    left = iter(parts)
+    return re.sub(r"\*\*?", lambda match: next(left), name)
 
 
 def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
     """Rename and reshape all weights, to sizes that our config tells; a weight that no row knows is an error."""
     left, converted = dict(weights), Weights()
-    for ours, theirs, *changes in rows:
-        sources, targets = (theirs, ours) if reading else (ours, theirs)
-        old, new = alternatives(sources), alternatives(targets)
-        for layer, suffix in occurrences(old, weights):
-            keys = [within(name, layer) + suffix for name in old]
+    for ours, theirs, changes in ungrouped(rows):
+        old, new = (theirs, ours) if reading else (ours, theirs)
+        for parts, suffix in occurrences(old[0], weights) if old else ():
+            keys = [filled(name, parts) + suffix for name in old]
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
                 word, *fields = change.split()
                 sizes = [attrgetter(field)(config) for field in fields]
                 tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
-            converted |= zip((within(name, layer) + suffix for name in new), tensors, strict=False)
+            converted |= zip((filled(name, parts) + suffix for name in new), tensors, strict=False)
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
     return converted
@@ -165,7 +154,6 @@ def owned(weights: Weights, model: nn.Module, *, copies: bool) -> Weights:
     for key in list(tensors):
         tensor, names = tensors.pop(key)
         alone = tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous()
-        result |= dict.fromkeys(
-            names, tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
-        )
+        kept = tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
+        result |= dict.fromkeys(names, kept)
     return result

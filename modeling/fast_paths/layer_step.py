@@ -6,7 +6,7 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,16 +46,19 @@ class LayerStep:
             self.middle = ResidualStep(config, layer.cross_attn_residual)
 
     def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
-        if not is_step(hidden, context):
-            return self.layer(hidden, context)
-        hidden, cache, mask = hidden[:, 0], cast(Cache, context.cache), cast("Tensor | None", context.mask)
+        return self.step(hidden[:, 0], context)[:, None] if is_step(hidden, context) else self.layer(hidden, context)
+
+    def step(self, hidden: Tensor, context: LayerContext) -> Tensor:
+        """Compute the layer where `is_step` holds, for some layer of the stack: (B, D) -> (B, D)."""
+        cache: Any = context.cache
+        mask: Any = context.mask
         branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
         after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
-            memory, mask = cast(Tensor, context.memory.hidden), cast("Tensor | None", context.memory.mask)
-            branch = self.cross_attention(self.middle.norm(after), memory, mask, cache)
+            memory: Any = context.memory
+            branch = self.cross_attention(self.middle.norm(after), memory.hidden, memory.mask, cache)
             after = self.middle.add(after, branch)
-        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))[:, None]
+        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
 
 
 def is_step(hidden: Tensor, context: LayerContext) -> bool:

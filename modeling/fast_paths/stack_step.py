@@ -11,12 +11,13 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from ..checks.keywords import cache_field
-from ..context import Memory
+from ..context import LayerContext, Memory
 from ..execution import Plan, StackInputs, way_of
 from ..pipeline_stage import is_elsewhere
 from ..position.hooks import Embedded
 from ..position.token_layout import MaskSizes, Packing
 from ..stack import Stack
+from .layer_step import LayerStep, is_step
 from .one_token import OneTokenPlan
 from .weight_copies import is_bare
 
@@ -29,6 +30,8 @@ class StackStep:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
+        # Found at the first step: the steps of layers and of the stack are made together.
+        self.steps: list[LayerStep] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_one_token(*args, **kwargs):
@@ -46,9 +49,22 @@ class StackStep:
         inputs = StackInputs(embedded, Packing.of(position_ids, {}), cache, sizes, memory, "sdpa")
         plan = OneTokenPlan.of(stack, inputs) or Plan(stack, inputs)
         hidden = stack.first_input(embedded, plan.positions)
-        for layer, context in zip(stack.layers, plan.contexts(hidden), strict=False):
+        return stack.last_output(self.run_layers(hidden, plan.contexts(hidden)))
+
+    def run_layers(self, hidden: Tensor, contexts: list[LayerContext]) -> Tensor:
+        """Run the layers, of which all are steps or none is, for they share a cache: (B, 1, D) -> same."""
+        if self.steps is None:
+            ways = [way_of(layer) for layer in self.stack.layers]
+            steps = [way for way in ways if isinstance(way, LayerStep)]
+            self.steps = steps if len(steps) == len(ways) else []
+        if self.steps and is_step(hidden, contexts[0]):
+            rows = hidden[:, 0]
+            for step, context in zip(self.steps, contexts, strict=False):
+                rows = step.step(rows, context)
+            return rows[:, None]
+        for layer, context in zip(self.stack.layers, contexts, strict=False):
             hidden = way_of(layer)(hidden, context)
-        return stack.last_output(hidden)
+        return hidden
 
 
 def is_one_token(
@@ -89,4 +105,4 @@ def can_step(stack: Stack) -> bool:
     if own or stack.training or any(map(is_elsewhere, stack.layers)) or not is_bare(stack):
         return False
     recorded = config.output_hidden_states or config.output_attentions or config.return_dict is False
-    return config._attn_implementation == "sdpa" and config.frontend == "tokens" and not recorded
+    return (config._attn_implementation, config.frontend) == ("sdpa", "tokens") and not recorded

@@ -34,7 +34,7 @@ class FeatureMapFrontend(nn.Module):
         self.projection = nn.Conv2d(self.backbone.intermediate_channel_sizes[-1], config.hidden_size, kernel_size=1)
         model = self.backbone.model
         if not any("Attention" in type(module).__name__ for module in model.modules()):
-            # It goes along with any implementation of what it has not.
+            # It runs with any attention implementation, for it has no attention.
             model._supports_sdpa = model._supports_flex_attn = model._supports_flash_attn = True
 
     def forward(self, pixel_values: Tensor, pixel_mask: Tensor | None = None) -> Embedded:

@@ -10,7 +10,8 @@ from transformers import initialization as init
 
 from ...configuration.configuration_attention import grid_words
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
-from ..checks.inputs import can_read_values, check_masked_patches
+from ..checks.images import check_pixels
+from ..checks.inputs import check_shape
 from ..position.hooks import Embedded
 
 
@@ -45,8 +46,10 @@ class PatchFrontend(nn.Module):
         grid = self.grid(pixel_values, interpolate=interpolate_pos_encoding)
         patches = self.patches(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
         if bool_masked_pos is not None:
-            token = check_masked_patches(bool_masked_pos, patches, self.mask_token)
-            patches = torch.where(bool_masked_pos[..., None].bool(), token, patches)
+            if self.mask_token is None:
+                raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
+            check_shape("bool_masked_pos", bool_masked_pos, patches.shape[:2], "patches")
+            patches = torch.where(bool_masked_pos[..., None].bool(), self.mask_token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
         return Embedded(hidden, padding_mask, grid)
@@ -65,36 +68,29 @@ class PatchFrontend(nn.Module):
 
     def grid(self, pixel_values: Tensor, *, interpolate: bool | None = None) -> tuple[int, int]:
         """Return the rows and columns of patches; ValueError for images that the config does not describe."""
-        config = self.config
-        interpolate = config.interpolate_positions if interpolate is None else interpolate
-        if pixel_values.ndim != 4 or pixel_values.shape[1] != config.num_channels:
-            raise ValueError(
-                f"pixel_values of shape {tuple(pixel_values.shape)} are not (batch, {config.num_channels}, height, "
-                "width); check num_channels and the image processor"
-            )
+        config, size = self.config, self.config.patch_size
+        check_pixels(pixel_values, None, config.num_channels)
         height, width = pixel_values.shape[2:]
+        interpolate = config.interpolate_positions if interpolate is None else interpolate
         if (height, width) != config.image_shape and not interpolate:
             raise ValueError(
                 f"images are {height}x{width} but image_size={config.image_size}; resize them, or pass "
                 "interpolate_pos_encoding=True to resample the positions"
             )
-        size = config.patch_size
-        if height % size or width % size or not height or not width:
+        if height % size or width % size:
             raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={size}; resize or pad them")
         if width // size != config.grid_columns and (words := grid_words(config)):
             raise ValueError(
                 f"images of {height}x{width} have {width // size} columns of patches, but {words[0]} counts the "
                 f"{config.grid_columns} of image_size={config.image_size}; resize them"
             )
-        if can_read_values(pixel_values) and not pixel_values.isfinite().all():
-            raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
         return height // size, width // size
 
 
 class PaddedPatchFrontend(PatchFrontend):
     """Cut images of any size, padded at the right and below, into square patches and map each linearly.
 
-    What the last patches lack of an image is taken for padding.
+    Pixels of the last patches beyond the image are padding.
 
     Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; padding: Carion et al. 2020, DETR,
         https://arxiv.org/abs/2005.12872

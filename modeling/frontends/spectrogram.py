@@ -37,7 +37,7 @@ class Convolution(nn.Conv1d):
 
 
 class GatedConvolution(Convolution):
-    """Mix frames with their neighbours, half of the filters deciding what the other half lets through.
+    """Mix frames with their neighbours, half of the filters gating the other half.
 
     Source: Synnaeve et al. 2020, §3.1, https://arxiv.org/abs/1911.08460; gate: Dauphin et al. 2017, §2,
         https://arxiv.org/abs/1612.08083
@@ -73,7 +73,7 @@ FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_f
 
 
 def zero_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Read padding as zero everywhere, as beyond the end of a row alone: a batch gives what its rows give.
+    """Read padding as zero everywhere, as beyond the end of a row alone: a row has the same outputs in every batch.
 
     Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
@@ -99,7 +99,7 @@ def leave_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     return features
 
 
-# What becomes of padded frames before every convolution.
+# Treatment of padded frames before every convolution.
 FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "zeroed": zero_padding,
     "masked": mask_padding,
@@ -143,7 +143,7 @@ class SpectrogramFrontend(nn.Module):
         return Embedded(hidden, self.padding_mask(attention_mask, hidden.shape[1]))
 
     def padding_mask(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
-        """Return which tokens are real, given which frames are: (B, L) -> (B, T); a mask of tokens passes."""
+        """Return which tokens are real, from the mask of frames: (B, L) -> (B, T); a mask of tokens passes."""
         if attention_mask is not None and attention_mask.shape[1] == length:
             return attention_mask if self.config.frame_padding != "unmasked" else None
         lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])

@@ -1,4 +1,4 @@
-"""Tokens as vectors: a table, and what its vectors are scaled by.
+"""Tokens as vectors: a table, and the scale of its vectors.
 
 Shapes: B batch, T tokens, D hidden_size.
 """
@@ -17,7 +17,7 @@ from ..position.token_layout import MaskSizes, Packing, lay_out
 class TokenFrontend(nn.Embedding):
     """Look up a vector for each token id, times sqrt(D) where the config scales embeddings.
 
-    Padding needs no zero row: a masked token is read by nobody, so its row gets no gradient.
+    Padding needs no zero row: nothing reads a masked token, so its row gets no gradient.
 
     Source: Vaswani et al. 2017, §3.4, https://arxiv.org/abs/1706.03762
     Shapes: input_ids (B, T) -> (B, T, D)
@@ -27,7 +27,7 @@ class TokenFrontend(nn.Embedding):
 
     def __init__(self, config: QkvConfig) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
-        # By the name that serving engines look for, which put a table of their own in its place.
+        # By the name that serving engines look for, which put another table in its place.
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding is True else 1.0
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def drop_masked_tokens(
 ) -> Tensor:
     """Take masked tokens for tokens dropped out: zero, with all others scaled as by dropout in training.
 
-    A text with as many masks as in training is scaled by 1, one without any by 0.88, each document of a row by its own.
+    A text with as many masks as in training is scaled by 1, one without any by 0.88, each document of a row by itself.
 
     Source: Rives et al. 2021, ESM-1b, supplement, https://doi.org/10.1073/pnas.2016239118, and its code
         (`token_dropout`), https://github.com/facebookresearch/esm

@@ -15,12 +15,12 @@ from ..pair.outer_product import OuterProductDifference
 
 
 def symmetrize(pairs: Tensor) -> Tensor:
-    """Add what is said of a pair in both orders: (..., T, T) -> (..., T, T)."""
+    """Add the scores of a pair in both orders: (..., T, T) -> (..., T, T)."""
     return pairs + pairs.transpose(-1, -2)
 
 
 def average_product_correct(maps: Tensor) -> Tensor:
-    """Subtract from each entry of a symmetric map what its row and column let expect: what remains is of the pair.
+    """Subtract from each entry of a symmetric map the expectation from its row and column: the rest is of the pair.
 
     Source: Dunn et al. 2008, APC, https://doi.org/10.1093/bioinformatics/btm604
     Shapes: (..., T, T) -> (..., T, T)

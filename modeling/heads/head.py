@@ -19,7 +19,7 @@ from .loss import Count, cross_entropy, question_answering_loss
 
 
 class HeadTransform(nn.Module):
-    """One more linear map, activation and norm, so that a classifier reads features of its own.
+    """One more linear map, activation and norm, so that a classifier reads other features.
 
     Source: Devlin et al. 2019, BERT, §3.1 and its code, https://arxiv.org/abs/1810.04805
     Shapes: (..., D) -> (..., width), D by default
@@ -50,7 +50,7 @@ class MaskedLMHead(HeadTransform):
         return self.decoder(self.features(hidden))
 
     def features(self, hidden: Tensor) -> Tensor:
-        """Return what is compared with the embeddings of all words: (B, T, D) -> (B, T, embedding width)."""
+        """Return the features to compare with the embeddings of all words: (B, T, D) -> (B, T, embedding width)."""
         return super().forward(hidden)
 
 
@@ -70,7 +70,7 @@ class ReplacedTokenHead(HeadTransform):
 
 
 def transform(config: PooledStackConfig) -> nn.Module:
-    """Return what stands before a classifier: a `HeadTransform` where the config asks for one."""
+    """Return the `HeadTransform` before a classifier, where the config asks for one."""
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
 
@@ -270,7 +270,7 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return hidden[:, -1]
     index = torch.arange(hidden.shape[1], device=hidden.device)
-    keep = keep[:, -hidden.shape[1] :]  # what is cached, a prefix, has no hidden state here
+    keep = keep[:, -hidden.shape[1] :]  # a cached prefix has no hidden state here
     last = (keep.to(hidden.device, torch.bool) * index).argmax(-1)
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
 

@@ -1,4 +1,4 @@
-"""Scores of a vocabulary with their loss, or the loss alone: then no logits are computed that nobody reads.
+"""Scores of a vocabulary with their loss, or the loss alone, without logits.
 
 Shapes: B batch, T tokens, N tokens with a label, D hidden_size, V vocabulary.
 """

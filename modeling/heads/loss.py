@@ -3,7 +3,7 @@
 Without labels there is no loss: every function then returns None.
 
 With `num_items_in_batch` (targets of the whole optimizer step, over accumulation and processes) the parts add up to the
-loss of one big batch; without it a loss is the mean over its own targets.
+loss of one big batch; without it a loss is the mean over its targets.
 
 Shapes: B batch, T tokens, V classes or vocabulary, C channels.
 """
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from ...configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from ...configuration.configuration_base import QkvConfig
-from ..checks.inputs import check_label_count, check_labels, check_pairs, check_range
+from ..checks.inputs import check_labels, check_pairs, check_range, check_shape
 from ..checks.sound import check_ctc_labels, check_ctc_lengths
 
 IGNORED = -100
@@ -67,7 +67,7 @@ def next_tokens(
     """Return the token that each position predicts (B, T), from labels (B, T) that are shifted here.
 
     `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
-    document begins, and its first token is nobody's target.
+    document begins, and its first token is no target.
     """
     if shift_labels is not None or labels is None:
         return shift_labels
@@ -105,7 +105,9 @@ def classification(
     labels = labels.to(logits.device)
     if kind == "single_label_classification":
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
-    check_label_count(logits, labels, kind)
+    if labels.numel() != logits.numel():
+        shapes = f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)}"
+        raise ValueError(f"{shapes} for problem_type={kind!r}; give one number for each score")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
     losses: dict[str, Callable[..., Tensor]] = {
@@ -131,14 +133,13 @@ def binary_cross_entropy(
 ) -> Tensor | None:
     """Compute the binary cross-entropy of labels 0 and 1, -100 where none is due, and none where not `real`.
 
-    `mend` says of the labels what an error of theirs asks for.
+    `mend` ends the sentence of an error in labels.
 
     Shapes: logits, labels and real, all (...,)
     """
     if labels is None:
         return None
-    if labels.shape != logits.shape:
-        raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)}")
+    check_shape("labels", labels, logits.shape, "scores")
     due = labels != IGNORED
     if real is not None:
         due = due & real.to(labels.device, torch.bool)
@@ -244,7 +245,7 @@ def together() -> bool:
 
 
 def gather_pairs(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Gather the pairs of all processes, whose numbers may differ; the last value is where those of this one begin."""
+    """Gather the pairs of all processes, whose numbers may differ; the last value is the first index of this one."""
     if not together():
         return images, texts, 0
     counts = images.new_zeros(distributed.get_world_size(), dtype=torch.long)

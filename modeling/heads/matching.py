@@ -49,7 +49,7 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: QkvDetectionConfig) -> Pairs:
     """Match object queries with objects at the least cost, by scipy; objects that outnumber the queries stay out.
 
-    A pair costs less the likelier its class and the nearer its boxes. What is not a number is matched as if it were 0,
+    A pair costs less the likelier its class and the nearer its boxes. NaN is matched as if it were 0,
     so that a model that has diverged shows it by its loss.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
@@ -91,7 +91,7 @@ def set_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Compute the set loss and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
 
-    The last answer is the model's, those before it are of earlier layers, each matched by itself. Boxes are divided by
+    The last answer is the model's, others are of earlier layers, each matched by itself. Boxes are divided by
     the number of objects, classes by the weight of all queries, one without an object weighing `eos_coefficient`.
     Both are of all processes that take part in the step. With `num_items_in_batch`, the objects and the images of the
     whole step as a tensor (2,), parts of a step add up to the loss of one big batch; one number alone cannot say both.

@@ -37,7 +37,8 @@ class GrowingLayer(DynamicLayer):
             if not self.is_initialized:
                 self.lazy_initialization(key_states, value_states)
             self.room = grown(self.cached[0], key_states, end), grown(self.cached[1], value_states, end)
-        keys, values = cast("tuple[Tensor, Tensor]", self.room)
+        assert self.room is not None
+        keys, values = self.room
         keys.narrow(2, start, end - start).copy_(key_states)
         values.narrow(2, start, end - start).copy_(value_states)
         self.written = self.keys, self.values = keys.narrow(2, 0, end), values.narrow(2, 0, end)
@@ -47,9 +48,9 @@ class GrowingLayer(DynamicLayer):
         """Return True where the cached tensors are the beginning of memory for `end` tokens."""
         if self.room is None or end > self.room[0].shape[2]:
             return False
-        cached = self.cached
         # Selecting rows replaces the tensors, `crop` leaves a view of the prefix.
-        return cached[0] is self.written[0] and cached[1] is self.written[1] or all(map(begins, cached, self.room))
+        is_written = self.keys is self.written[0] and self.values is self.written[1]
+        return is_written or all(map(begins, self.cached, self.room))
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""

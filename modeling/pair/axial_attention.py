@@ -20,11 +20,11 @@ Computed = tuple[Tensor, Tensor | None]
 
 
 def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) -> Computed:
-    """Compute a few rows at a time, and those again in the backward pass, so that memory grows with the square of L.
+    """Compute a few rows at a time, and again in the backward pass, so that memory grows with the square of L.
 
     An exported graph computes all at once, for a loop in it would fix the number of rows.
 
-    Shapes: rows (B, I, ...) -> what `compute` makes of them, joined along the second dimension
+    Shapes: rows (B, I, ...) -> outputs of `compute`, joined along the second dimension
     """
     if torch.compiler.is_exporting() or rows.shape[1] <= size:
         return compute(rows)
@@ -38,7 +38,7 @@ def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) ->
 
 
 def mask_scores(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Add to score biases what hides padding from every query: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
+    """Hide padding from every query by score biases: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
 
     The lowest number rather than minus infinity: a row of padding alone then has no NaN.
     """
@@ -69,15 +69,15 @@ class AxialAttention(SelfAttention):
             return super().forward(grid, context)
         bias = context.position.bias
 
-        def attend(rows: Tensor) -> Computed:
-            size, own = rows.shape[:2], bias
-            if own is not None and size[0] > 1:
-                own = own[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
-            mixed, weights = super(AxialAttention, self).forward(rows.flatten(0, 1), with_bias(context, own))
-            weights = weights if context.weights else None
-            return mixed.unflatten(0, size), None if weights is None else weights.unflatten(0, size)
+        def attend_rows(rows: Tensor) -> Computed:
+            size, row_bias = rows.shape[:2], bias
+            if row_bias is not None and size[0] > 1:
+                row_bias = row_bias[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
+            mixed, weights = super(AxialAttention, self).forward(rows.flatten(0, 1), with_bias(context, row_bias))
+            wanted = weights if context.weights else None
+            return mixed.unflatten(0, size), None if wanted is None else wanted.unflatten(0, size)
 
-        return in_chunks(attend, grid, chunk_size)
+        return in_chunks(attend_rows, grid, chunk_size)
 
 
 class PairBias(nn.Module):
@@ -99,7 +99,7 @@ class PairBias(nn.Module):
 class TriangleAttention(nn.Module):
     """Let a pair (i, j) attend to the pairs (i, k) that start at i too, biased by (j, k); or end at j, by (k, i).
 
-    The third edge of each triangle thus decides what the first learns of the second.
+    The third edge of each triangle thus decides how much the first learns of the second.
 
     Source: Jumper et al. 2021, supplement, algorithms 13 and 14, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: normalised pairs (B, L, L, C), mask (B, L) or None -> (B, L, L, C)

@@ -1,4 +1,4 @@
-"""One block of a model of pairs, and what a model returns: residues read pairs, then pairs residues and each other.
+"""One block of a model of pairs, and the outputs of models: residues read pairs, then pairs residues and each other.
 
 Shapes: B batch, S sequences of an alignment, L residues, D width of a residue, C width of a pair.
 """
@@ -39,7 +39,7 @@ class PairOutput(BaseModelOutput):
 
 @dataclass
 class PairClassifierOutput(ModelOutput):
-    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and what the model returned."""
+    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and outputs of the model."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -49,7 +49,7 @@ class PairClassifierOutput(ModelOutput):
 
 
 def pair_output(outputs: PairOutput, logits: Tensor, loss: Tensor | None) -> PairClassifierOutput:
-    """Join scores of pairs with what the model returned."""
+    """Join scores of pairs with outputs of the model."""
     return PairClassifierOutput(loss, logits, outputs.pair_hidden_state, outputs.hidden_states, outputs.attentions)
 
 
@@ -94,7 +94,7 @@ class PairBlock(GradientCheckpointingLayer):
             self.add_pair_modules(config, layer_index)
 
     def add_pair_modules(self, config: QkvPairConfig, layer_index: int) -> None:
-        """Add what updates pairs, which a last block lacks where no pairs are read after it."""
+        """Add the modules that update pairs; a last block lacks them where no pairs are read after it."""
         residue, pair = config.residue_stack(), config.pair_stack()
         self.outer_product = OUTER_PRODUCTS[config.outer_product](
             residue, config.outer_product_size, config.pair_hidden_size
@@ -150,14 +150,14 @@ class PairBlock(GradientCheckpointingLayer):
         return self.add("pair_transition", pair)
 
     def add(self, name: str, pair: Tensor, *given: Any, **kwargs: Any) -> Tensor:
-        """Add what a module makes of normalised pairs to them."""
+        """Add the output of a module for normalised pairs to them."""
         residual: Any = self.pair_residuals[name]
         added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *given, **kwargs))
         return added
 
 
 def mask_alignment(rows: Tensor, mask: Tensor | None, sequence_mask: Tensor | None) -> Tensor | None:
-    """Return which residues of an alignment are real, those of real sequences: (B, L), (B, S) -> (B, S, L)."""
+    """Mark the real residues of real sequences of an alignment: (B, L), (B, S) -> (B, S, L)."""
     if mask is None and sequence_mask is None:
         return None
     real = torch.ones(rows.shape[:3], dtype=torch.bool, device=rows.device)

@@ -1,4 +1,4 @@
-"""The input of blocks: pairs of residues, the result of an earlier pass, and checks of what is given.
+"""The input of blocks: pairs of residues, the result of an earlier pass, and checks of inputs.
 
 Shapes: B batch, S further sequences of an alignment, L residues, D width of a residue, C width of a pair.
 """
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...configuration.configuration_pair import QkvPairConfig
-from ..checks.inputs import check_padding_mask, check_position_ids, check_range
+from ..checks.inputs import check_padding_mask, check_position_ids, check_range, check_shape
 from ..normalization import NORMS
 
 # Residues and pairs after a pass.
@@ -15,7 +15,7 @@ Recycled = tuple[Tensor, Tensor]
 
 
 class PairEmbedding(nn.Module):
-    """Start pairs from both residues, their distance in the chain and, where given, in space.
+    """Start pairs from both residues, their distance in the chain and, where known, in space.
 
     Source: Jumper et al. 2021, supplement, algorithms 3 to 5, https://doi.org/10.1038/s41586-021-03819-2; the vector of
         pairs with padding, number 0: Lin et al. 2023, ESMFold's code, https://doi.org/10.1126/science.ade2574
@@ -85,60 +85,46 @@ def real_residues(hidden: Tensor, attention_mask: Tensor | None) -> Tensor | Non
 
 
 def place_residues(hidden: Tensor, position_ids: Tensor | None) -> Tensor:
-    """Return the places of residues in the chain, counted from 0 unless given: (B or 1, L)."""
+    """Return the places of residues in the chain, counted from 0 without `position_ids`: (B or 1, L)."""
     check_position_ids(hidden, position_ids)
     return torch.arange(hidden.shape[1], device=hidden.device)[None] if position_ids is None else position_ids
 
 
 def count_passes(config: QkvPairConfig, num_recycles: int | None) -> int:
-    """Return the number of passes through all blocks, those of the config unless given."""
-    if num_recycles and not config.num_recycles:
-        raise ValueError(
-            f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config, which is 0"
-        )
+    """Return the number of passes through all blocks, by default that of the config."""
+    if num_recycles:
+        check_config(f"num_recycles={num_recycles}", config.num_recycles, "num_recycles >= 1")
     return 1 + (config.num_recycles if num_recycles is None else num_recycles)
+
+
+def check_config(name: str, holds: object, needed: str) -> None:
+    """Raise where an input needs a model with another config."""
+    if not holds:
+        raise ValueError(f"{name} needs a model that was built with {needed} in its config")
 
 
 def check_recycled(config: QkvPairConfig, hidden: Tensor, pair: Tensor, recycled: Recycled | None) -> None:
     """Check residues (B, L, D) and pairs (B, L, L, C) of an earlier call, which have to be as its blocks left them."""
     if recycled is None:
         return
-    if not config.num_recycles:
-        raise ValueError("recycled needs a model that was built with num_recycles in its config, which is 0")
-    if config.final_norm:
-        raise ValueError(
-            "recycled needs final_norm=False in the config: a norm after the last block changes its result"
-        )
-    shapes, expected = [tuple(part.shape) for part in recycled], [tuple(chain_of(hidden).shape), tuple(pair.shape)]
-    if shapes != expected:
-        raise ValueError(
-            f"recycled has the shapes {shapes}, but residues and pairs here are {expected}; give last_hidden_state and "
-            "pair_hidden_state of a call for the same chains"
-        )
+    check_config("recycled", config.num_recycles, "num_recycles >= 1")
+    # A norm after the last block changes its result.
+    check_config("recycled", not config.final_norm, "final_norm=False")
+    for name, part, like in zip(("residues", "pairs"), recycled, (chain_of(hidden), pair), strict=True):
+        check_shape(f"recycled {name}", part, like.shape, "the chains")
 
 
 def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:
     """Check numbers of distances (B, L, L), which the config has to know of."""
-    if bins is None:
-        return
-    batch, length = hidden.shape[:2]
-    if not count:
-        raise ValueError("distance_bins need num_distance_bins in the config, which is 0")
-    if bins.shape != (batch, length, length):
-        raise ValueError(f"distance_bins of shape {tuple(bins.shape)} do not fit pairs of {(batch, length, length)}")
-    check_range("distance_bins", bins, count, "distances", "set num_distance_bins")
+    if bins is not None:
+        check_config("distance_bins", count, "num_distance_bins >= 1")
+        check_shape("distance_bins", bins, (*hidden.shape[:2], hidden.shape[1]), "pairs")
+        check_range("distance_bins", bins, count, "distances", "set num_distance_bins")
 
 
 def check_alignment(config: QkvPairConfig, hidden: Tensor, msa_ids: Tensor, mask: Tensor | None) -> None:
     """Check that sequences (B, S, L) are aligned with a chain (B, L, D), and that they reach it."""
-    if not config.column_attention:
-        raise ValueError("msa_ids need column_attention=True in the config, by which sequences read each other")
-    if msa_ids.ndim != 3 or (msa_ids.shape[0], msa_ids.shape[2]) != hidden.shape[:2]:
-        raise ValueError(
-            f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = "
-            f"({hidden.shape[0]}, any, {hidden.shape[1]}); align each sequence with the chain"
-        )
-    if mask is not None and mask.shape != msa_ids.shape[:2]:
-        raise ValueError(
-            f"msa_attention_mask of shape {tuple(mask.shape)} does not fit {tuple(msa_ids.shape[:2])} sequences"
-        )
+    check_config("msa_ids", config.column_attention, "column_attention=True")
+    check_shape("msa_ids", msa_ids, (hidden.shape[0], *msa_ids.shape[1:2], hidden.shape[1]), "sequences of the chains")
+    if mask is not None:
+        check_shape("msa_attention_mask", mask, msa_ids.shape[:2], "sequences")

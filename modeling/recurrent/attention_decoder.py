@@ -42,7 +42,7 @@ class AttentionDecoder(nn.Module):
 
 
 class FixedContextDecoder(AttentionDecoder, GradientCheckpointingLayer):
-    """Read the same context at every step: what the encoder ended with. Everything has to pass through one vector.
+    """Read the same context at every step, the encoder's last states. Everything has to pass through one vector.
 
     Source: Cho et al. 2014, §2.2, eq. 2-3, https://arxiv.org/abs/1406.1078
     Shapes: (B, T, I), state (B, R, D), keys (B, M) -> (B, T, D), states (B, N, R, D), contexts (B, T, M), no weights
@@ -76,7 +76,7 @@ class DotAlignment(nn.Module):
         super().__init__()
 
     def keys(self, memory: Tensor) -> Tensor:
-        """Return what queries are compared with, once for all steps: (B, S, M) -> (B, S, M)."""
+        """Return the keys of all steps: (B, S, M) -> (B, S, M)."""
         return memory
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class DotAttentionDecoder(AttentionDecoder):
         self.step = AttendedStep(config, self.alignment(config))
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
-        """Return what every step compares its state with: (B, S, M) -> (B, S, A)."""
+        """Return the keys of all steps: (B, S, M) -> (B, S, A)."""
         return self.step.alignment.keys(memory)
 
     def forward(

@@ -14,7 +14,7 @@ from ...configuration.configuration_recurrent import QkvRecurrentConfig
 
 
 def weights_now(cell: nn.RNNBase) -> list[Tensor]:
-    """Return a cell's present parameters; torch's own list misses those that offloading or an adapter put there."""
+    """Return a cell's present parameters; torch's list misses parameters from offloading or adapters."""
     weights = [getattr(cell, name) for name in cell._flat_weights_names]
     cell._flat_weights = list(weights)
     return weights
@@ -76,7 +76,7 @@ def in_order(cell: nn.Module, inputs: Tensor, order: Tensor, state: Tensor) -> t
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
-    """Read a sequence forward, and if `bidirectional` backward too, so that each output knows what comes after it.
+    """Read a sequence forward, and if `bidirectional` backward too, so that each output knows the tokens after it.
 
     Padding is read last, after all real tokens of its row, wherever it stands: it changes no output of theirs.
 
@@ -133,7 +133,7 @@ def write(cell: nn.Module, inputs: Tensor, state: Tensor, mode: StepMode) -> tup
 
 
 class RecurrentDecoderLayer(GradientCheckpointingLayer):
-    """Read what the layer below wrote so far.
+    """Read the outputs of the layer below so far.
 
     Source: Sutskever et al. 2014, §3.4, https://arxiv.org/abs/1409.3215
     Shapes: (B, T, D), state (B, R, D) -> (B, T, D), states (B, N, R, D)

@@ -13,14 +13,14 @@ from ..kernels.state_cache import FixedSizeLayer
 
 
 class RecurrentCacheLayer(FixedSizeLayer):
-    """One layer's state after the last token; of the first layer, what it compares states with, too.
+    """One layer's state after the last token; of the first layer, its keys, too.
 
     While it records, it keeps the state after each token, so that tokens can be taken back. `keys` are (B, S, A) or
     None, `values` are states (B, N, R, D).
     """
 
     def lazy_initialization(self, key_states: Tensor | None, value_states: Tensor) -> None:
-        """Take what there is before the first token: what is compared with, and the state to start from."""
+        """Take the keys and the state before the first token."""
         self.keys, self.values = key_states, value_states
         self.is_initialized = True
 

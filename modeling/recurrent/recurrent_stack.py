@@ -16,7 +16,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ...configuration.configuration_recurrent import QkvRecurrentConfig
 from ..base import QkvPreTrainedModel, exactly_one
-from ..checks.inputs import check_embeddings, check_padding_mask
+from ..checks.inputs import check_embeddings, check_marks, check_memory, check_padding_mask, check_shape
 from ..checks.keywords import cache_field, check_keywords
 from ..frontends import FRONTENDS
 from .attention_decoder import ATTENTION_DECODERS, READOUTS, AttentionDecoder, last_states
@@ -24,44 +24,16 @@ from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, readi
 from .recurrent_cache import RecurrentCache
 
 
-def check_recurrent_memory(memory: Tensor | None, mask: Tensor | None, hidden: Tensor, width: int) -> Tensor:
-    """Check an encoder's output (B, S, M), and the marks of its real tokens (B, S)."""
-    if memory is None or memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
-        shape = None if memory is None else tuple(memory.shape)
-        raise ValueError(
-            f"encoder_hidden_states of shape {shape} are not (batch={hidden.shape[0]}, length, memory_size={width})"
-        )
-    if mask is not None and mask.shape != memory.shape[:2]:
-        raise ValueError(
-            f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
-            f"{tuple(memory.shape[:2])} (batch, length)"
-        )
-    return memory
-
-
 def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
     """Check that a cache is one of this family, made for as many layers and rows; others hold keys, no state."""
-    if not isinstance(past, RecurrentCache):
+    states = [getattr(layer, "values", None) for layer in past.layers]
+    held = {rows if state is None else state.shape[0] for state in states}
+    if not isinstance(past, RecurrentCache) or len(states) != layers or held != {rows}:
         raise ValueError(
-            f"past_key_values of type {type(past).__name__} holds no recurrent states; leave it out, or give "
-            "that of an earlier output"
+            f"past_key_values are a {type(past).__name__} of {len(states)} layers and {held} rows, but the model reads "
+            f"a RecurrentCache of {layers} layers and the batch has {rows} rows; leave it out, or give that of an "
+            "earlier output"
         )
-    held = [layer.values.shape[0] for layer in past.layers if layer.values is not None]
-    if len(past.layers) != layers or any(count != rows for count in held):
-        raise ValueError(
-            f"past_key_values hold {len(past.layers)} layers of {held or 'any number of'} rows, but the model has "
-            f"{layers} layers and the batch {rows} rows; start a new cache"
-        )
-
-
-def check_recurrent_mask(mask: Tensor, hidden: Tensor, past: int) -> None:
-    """Check the marks of real tokens (B, T); a network that goes from token to token has no pairs to mask."""
-    if mask.ndim != 2:
-        raise ValueError(
-            f"attention_mask of shape {tuple(mask.shape)} is not (batch, length), and a recurrent network can skip "
-            "tokens only; give one value for each token"
-        )
-    check_padding_mask(mask, hidden, past, hidden.shape[1])
 
 
 class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
@@ -128,7 +100,7 @@ class QkvRecurrentEncoder(RecurrentHalf):
     """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
 
     _no_split_modules = ["RecurrentLayer"]
-    # Those of the decoder stay with the model: its first is asked for keys before it is called, which gathers weights.
+    # Weights of the decoder stay with the model: keys of its first layer are computed before its call gathers weights.
     _fsdp_plan = {**RecurrentHalf._fsdp_plan, "layers.*": "free_full_weight"}
     _can_record_outputs = {"hidden_states": OutputRecorder(RecurrentLayer, num_hidden_layers_key="num_encoder_layers")}
 
@@ -150,25 +122,26 @@ class QkvRecurrentEncoder(RecurrentHalf):
     ) -> BaseModelOutput:
         """Encode one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
         hidden = self.embed(input_ids, inputs_embeds, kwargs)
-        keep = real(attention_mask, hidden)
+        keep = real(attention_mask, hidden, "attention_mask")
         orders = reading_orders(keep)
         for layer in self.layers:
             hidden = layer(hidden, *orders)
         return BaseModelOutput(last_hidden_state=hidden.masked_fill(~keep[..., None], 0))
 
 
-def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
+def real(mask: Tensor | None, tokens: Tensor, name: str) -> Tensor:
     """Return booleans (B, S) that mark real tokens, all of them without a mask."""
     if mask is None:
-        return hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
-    check_recurrent_mask(mask, hidden, 0)
-    return mask.to(hidden.device, torch.bool)
+        return tokens.new_ones(tokens.shape[:2], dtype=torch.bool)
+    check_shape(name, mask, tokens.shape[:2], "tokens")
+    check_marks(name, mask)
+    return mask.to(tokens.device, torch.bool)
 
 
 class QkvRecurrentDecoder(RecurrentHalf):
     """The decoder half: `decoder_input_ids, memory -> reader -> layers -> readout -> last_hidden_state (B, T, P)`.
 
-    The first layer starts from what the encoder's backward direction ended with, or its only one, and so do the others.
+    All layers start from the last state of the encoder's backward direction, or of its only one.
     """
 
     _can_record_outputs = {
@@ -203,10 +176,10 @@ class QkvRecurrentDecoder(RecurrentHalf):
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decode; `attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
         hidden = self.embed(input_ids, inputs_embeds, kwargs)
-        width = self.config.memory_size
-        memory = check_recurrent_memory(encoder_hidden_states, encoder_attention_mask, hidden, width)
+        memory = check_memory(encoder_hidden_states, hidden, self.config.memory_size, "memory_size")
+        memory_keep = real(encoder_attention_mask, memory, "encoder_attention_mask")
         keep, cache = self.new_token_mask(attention_mask, hidden, past_key_values), past_key_values
-        hidden = self.run(hidden, memory, real(encoder_attention_mask, memory), keep, cache)
+        hidden = self.run(hidden, memory, memory_keep, keep, cache)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(cache))
 
     def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Cache | None) -> Tensor | None:
@@ -217,11 +190,11 @@ class QkvRecurrentDecoder(RecurrentHalf):
             past = cache.get_seq_length()
         if mask is None:
             return None
-        check_recurrent_mask(mask, hidden, past)
+        check_padding_mask(mask, hidden, past, hidden.shape[1])
         return mask[:, -hidden.shape[1] :].to(hidden.device, torch.bool)
 
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:
-        """Compute what the head reads from embeddings: (B, T, embedding_size) -> (B, T, P)."""
+        """Compute the input of the head from embeddings: (B, T, embedding_size) -> (B, T, P)."""
         keys, before = self.begin(memory, memory_keep, cache)
         mode = StepMode(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
         reader, *above = self.layers
@@ -235,7 +208,7 @@ class QkvRecurrentDecoder(RecurrentHalf):
         return self.readout(hidden, embedded, contexts)
 
     def begin(self, memory: Tensor, keep: Tensor, cache: Any) -> tuple[Tensor, list[Tensor]]:
-        """Return what steps look up, and each layer's state (B, R, D): from the cache, or made from memory."""
+        """Return the keys of all steps, and each layer's state (B, R, D): from the cache, or made from memory."""
         if cache is not None and cache.is_initialized:
             return cache.layers[0].keys, [layer.values[:, -1] for layer in cache.layers]
         reader: Any = self.layers[0]

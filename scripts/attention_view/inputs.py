@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import set_seed
 
 from qkv.scripts.attention_view.reading import Reading
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepared
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options

@@ -53,11 +53,8 @@ def without_folder(path: str) -> str:
 
 
 def local_files(where: str) -> list[Path]:
-    """Return the file or folder of that name, or the two files that a comma joins; none where they are not here."""
-    for names in ([where], where.split(",")):
-        if len(names) <= 2 and all(name and Path(name).exists() for name in names):
-            return [Path(name) for name in names]
-    return []
+    """Return the file or folder of that name; none where it is not here."""
+    return [Path(where)] if where and Path(where).exists() else []
 
 
 def data_name(where: str) -> str:

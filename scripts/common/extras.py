@@ -1,49 +1,14 @@
-"""Optional dependencies: which extra of the package brings a module, and the error that says so when it is missing."""
+"""Optional dependencies: the extra of the package that brings a module, and the error that names it."""
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from types import ModuleType
 
-# The extra that brings each module which `pip install qkv` alone does not. `tests/test_installation.py` holds this
-# table and pyproject.toml against what the code imports.
-EXTRAS = {
-    "OpenSSL": "signing",
-    "PIL": "vision",
-    "cryptography": "signing",
-    "datasets": "train",
-    "detect_secrets": "hub",
-    "espeakng_loader": "speech",
-    "evaluate": "train",
-    "gradio": "demo",
-    "jiwer": "train",
-    "matplotlib": "train",
-    "mido": "audio",
-    "mlflow": "mlflow",
-    "model_signing": "signing",
-    "optuna": "sweep",
-    "pyarrow": "train",
-    "pycocotools": "vision",
-    "sacrebleu": "train",
-    "scipy": "audio",
-    "seqeval": "train",
-    "sklearn": "train",
-    "soundfile": "audio",
-    "tensorboard": "tensorboard",
-    "timm": "benchmark",
-    "trackio": "trackio",
-    "wandb": "wandb",
-    "x_transformers": "benchmark",
-}
+from packaging.requirements import Requirement
+
 # Modules whose distribution has another name.
-DISTRIBUTIONS = {
-    "OpenSSL": "pyopenssl",
-    "PIL": "pillow",
-    "detect_secrets": "detect-secrets",
-    "espeakng_loader": "espeakng-loader",
-    "model_signing": "model-signing",
-    "sklearn": "scikit-learn",
-    "x_transformers": "x-transformers",
-}
+DISTRIBUTIONS = {"OpenSSL": "pyopenssl", "PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -51,7 +16,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 def load(name: str) -> ModuleType:
-    """Import a module; MissingExtraError when what it imports is brought by an extra."""
+    """Import a module; MissingExtraError when an extra brings what it imports."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -65,11 +30,20 @@ def require(module: str) -> None:
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return the error with the command that installs what is missing, or as it is when no extra brings that."""
+    """Return the error with the command that installs the module, or the error itself where no extra brings it."""
     module = (error.name or "").partition(".")[0]
-    if module not in EXTRAS:
+    package = DISTRIBUTIONS.get(module, module.replace("_", "-"))
+    extra = extra_of(package)
+    if extra is None:
         return error
-    package = DISTRIBUTIONS.get(module, module)
-    return MissingExtraError(
-        f"{package} is not installed; install it with pip install 'qkv[{EXTRAS[module]}]'", name=error.name
-    )
+    return MissingExtraError(f"{package} is not installed; install it with pip install 'qkv[{extra}]'", name=error.name)
+
+
+def extra_of(package: str) -> str | None:
+    """Return the first extra of pyproject.toml that brings a package, if any; none is known in a bare checkout."""
+    try:
+        rows = [Requirement(row) for row in requires("qkv") or ()]
+    except PackageNotFoundError:
+        return None
+    markers = (str(row.marker) for row in rows if row.name.replace("_", "-") == package and row.marker)
+    return next((marker.partition('extra == "')[2].partition('"')[0] for marker in markers if "extra" in marker), None)

@@ -1,37 +1,19 @@
 """Write files that survive a crash, read and hash them."""
 
 import errno
-import glob
 import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-LARGE = 2**24  # bytes of a file that takes a moment to hash
-# What a run folder is known by: the last thing that a training writes.
+# The file that marks a run folder: the last that a training writes.
 RECORD = "record.json"
-# What the operating system says where nothing more can be written: a disk, a quota or a file that is full.
+# Errors of the operating system for a full disk, quota or file.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-class RepeatedKeyError(Exception):
-    """An object of JSON has a key twice, of which readers may take either."""
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON from its keys and values; RepeatedKeyError for a key that stands twice."""
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise RepeatedKeyError(f"it has the key {key!r} twice")
-        values[key] = value
-    return values
 
 
 def make_durable(folder: Path) -> None:
@@ -69,14 +51,14 @@ def full_disk_named(path: Path) -> Iterator[None]:
     """Raise OSError that names the file or folder and the free room where the block finds a disk full."""
     try:
         yield
-    except Exception as error:  # libraries have errors of their own
+    except Exception as error:  # of any type, for libraries define theirs
         if (said := full_disk(error)) is None:
             raise
         raise OSError(f"{path} could not be written: {said}; it takes more, {room(path)}") from error
 
 
 def full_disk(error: Exception) -> str | None:
-    """Return what the operating system says where an error is that of a full disk; None of any other.
+    """Return the message of the operating system where an error is that of a full disk, else None.
 
     Libraries written in Rust, as safetensors and tokenizers are, have its number in their text.
     """
@@ -97,62 +79,48 @@ def room(path: Path) -> str:
 def staged(target: Path) -> Iterator[Path]:
     """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
 
-    FileExistsError when the target is not empty, OSError that says so when the disk is full.
+    FileExistsError when the target is not empty, or another process writes it; OSError that says so when the disk is
+    full.
     """
     check_empty(target)
-    prefix = f".{target.name}.partial-"
+    # Beside the target, so that the last step is a rename within one file system.
+    partial = target.with_name(f".{target.name}.partial")
     with full_disk_named(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(target.parent, prefix)
-        # Beside the target, so that the last step is a rename within one file system.
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary, in_use(Path(temporary)):
-            folder = Path(temporary) / target.name
-            folder.mkdir()
-            yield folder
-            make_durable(folder)
+        partial.mkdir(parents=True, exist_ok=True)
+        with locked(partial, target):
+            for left in partial.iterdir():  # by a process that was killed
+                shutil.rmtree(left)
             try:
+                folder = partial / target.name
+                folder.mkdir()
+                yield folder
+                make_durable(folder)
+                check_empty(target)
                 if target.exists():
                     target.rmdir()
                 folder.rename(target)
-            except OSError:
-                check_empty(target)  # another process was first
-                raise
+            finally:
+                shutil.rmtree(partial)
     sync(target.parent)
 
 
 @contextmanager
-def in_use(folder: Path) -> Iterator[None]:
-    """Lock a folder within the block, so that others know that a living process writes to it."""
+def locked(folder: Path, target: Path) -> Iterator[None]:
+    """Lock a folder until the block or its process ends; FileExistsError where another process has it locked."""
     descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        lock_descriptor(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def lock_descriptor(descriptor: int) -> bool:
-    """Lock what is open, and tell whether nobody else had; False where the system has no such locks."""
     try:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
-
-
-def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove what processes that were killed have left in the folders that they staged."""
-    for folder in parent.glob(f"{glob.escape(prefix)}*/"):
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                # An empty one may be about to be locked.
-                if any(folder.iterdir()) and lock_descriptor(descriptor):
-                    shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FileExistsError(f"another process writes {target}; wait for it, or name another folder") from None
+    except (ImportError, OSError):  # a system or a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -224,16 +192,3 @@ def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def remembered_hash(path: Path) -> str:
-    """Return the SHA-256 of a file, which for a large one is computed once after each of its changes."""
-    status = path.stat()
-    if status.st_size < LARGE:
-        return file_hash(path)
-    state = (str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    known = cache_folder() / "hashes" / hashlib.sha256(repr(state).encode()).hexdigest()
-    if not known.is_file():
-        known.parent.mkdir(exist_ok=True)
-        write_atomically(known, file_hash(path))
-    return known.read_text()

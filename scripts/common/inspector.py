@@ -30,7 +30,7 @@ Held = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class Job:
-    """A folder or a repository of the Hub, the Auto class that loads it, and what to do with the model.
+    """A folder or a repository of the Hub, the Auto class that loads it, and the work to be done with the model.
 
     `options` are those of `from_pretrained`; unless `remote` is false, the code of the source has to be used. `inputs`
     are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `pipeline` names a task to be
@@ -54,7 +54,7 @@ class Job:
 
 
 def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
-    """Return dtype, shape and SHA-256 of a tensor, or of its cast, whatever its device and memory layout."""
+    """Return dtype, shape and SHA-256 of a tensor, or of its cast, of any device and memory layout."""
     dtype = dtype or tensor.dtype
     title = f"{str(dtype).removeprefix('torch.')}{list(tensor.shape)}"
     if tensor.is_meta:
@@ -134,7 +134,7 @@ def outputs(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     # Copied, because memory alignment decides the last bits of matrix products.
     model = copy.deepcopy(model).cpu().eval()
     given = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    # With hidden states nothing is left out that nobody reads: padding, logits, tokens of the last layer.
+    # Asking for hidden states turns off all savings at padding, logits and tokens of the last layer.
     output = model(**{name: value.cpu() for name, value in given.items()}, output_hidden_states=True)
     return {name: value.clone().contiguous() for name, value in output.items() if isinstance(value, Tensor)}
 

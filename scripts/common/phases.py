@@ -1,4 +1,4 @@
-"""Say what is being done, where that takes longer than a moment, so that nobody waits for a silent program."""
+"""Name the work that takes longer than a moment, so that a person sees why a program waits."""
 
 import os
 import sys
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Seconds after which it is said.
+# Seconds before it is printed.
 MOMENT = 1.0
 PREFIX = "qkv: "
 
 
 @contextmanager
 def phase(what: str) -> Iterator[None]:
-    """Print what is being done if it takes longer than a moment; of several processes only the first prints."""
+    """Print the work of a block if it takes longer than a moment; of several processes only the first prints."""
     timer = threading.Timer(MOMENT, say, (f"{what} …",))
     timer.daemon = True
     timer.start()

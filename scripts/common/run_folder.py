@@ -1,11 +1,11 @@
-"""Name and read the files of a run folder, known without importing what trains."""
+"""Name and read the files of a run folder, known without importing PyTorch."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 METRICS, CURVE, CHECKPOINTS = "metrics.jsonl", "curve.png", "checkpoints"
-# The state of a checkpoint, and what a process holds locked while it writes to the folder of checkpoints, or a sweep.
+# The state of a checkpoint, and the lock of a process that writes to a folder of checkpoints or a sweep.
 STATE, LOCK = "state.json", ".lock"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
 FREE = {

@@ -9,20 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 # Metrics that are not shares, and so not in percent.
-PLAIN = (
-    "loss",
-    "perplexity",
-    "bits_per_byte",
-    "mae",
-    "rmse",
-    "pearson",
-    "spearman",
-    "bits_per_pixel",
-    "bits_per_event",
-    "bleu",
-    "chrf",
-    "examples_per_second",
-)
+PLAIN = """
+loss perplexity bits_per_byte bits_per_pixel bits_per_event mae rmse pearson spearman bleu chrf examples_per_second
+""".split()
 SECONDS = "seconds"
 
 
@@ -89,21 +78,6 @@ def run_rows(record: dict[str, Any]) -> dict[str, str]:
     rows["parameters"] = f"{record['parameters']:,}"
     rows["CPU seconds"] = f"{time['cpu_s']:.0f} with start-up, {time['training_cpu_s']:.0f} in training"
     rows["wall seconds"] = f"{time['wall_s']:.0f} after start-up, {time['training_wall_s']:.0f} in training"
-    return rows
-
-
-def comparison_rows(comparison: dict[str, Any]) -> dict[str, str]:
-    """Return the rows of a comparison: the metrics of each model over all seeds, its size and its cost."""
-    models = comparison["models"]
-    rows = {
-        f"{split} {metric}, {source}": format_range(metric, model["metrics"][split][metric])
-        for split in models["qkv"]["metrics"]
-        for metric in models["qkv"]["metrics"][split]
-        for source, model in models.items()
-    }
-    for source, model in models.items():
-        rows[f"parameters, {source}"] = f"{model['parameters']:,}"
-        rows[f"CPU seconds in training, {source}"] = format_range(SECONDS, model["training_cpu_s"])
     return rows
 
 

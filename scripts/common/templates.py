@@ -15,7 +15,7 @@ def render(template: Path, **values: Any) -> str:
 
 @cache
 def environment(folder: Path) -> Environment:
-    """Return what reads the templates of a folder, each once in a process."""
+    """Return the environment of the templates of a folder, each of which is read once in a process."""
     made = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,

@@ -1,6 +1,5 @@
-"""Words that users type and read: spelling suggestions, lists, and the words of a class."""
+"""Words that users type and read: spelling suggestions, choices and numbers."""
 
-import re
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -28,21 +27,8 @@ def either(words: Sequence[str]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def words_of_class(name: str) -> str:
-    """Return the name of a class in words: `causal LM` of CausalLM."""
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+(?:2[A-Z][a-z]+)?", name)
-    return " ".join(word if word.isupper() else word.lower() for word in words)
-
-
 def positive(text: str) -> int:
     """Return a whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text} is no whole number from 1 on")
     return int(text)
-
-
-def share(text: str) -> float:
-    """Return a share above 0 and up to 1."""
-    if not re.fullmatch(r"\d*\.?\d+", text) or not 0 < float(text) <= 1:
-        raise ArgumentTypeError(f"{text} is no share above 0 and up to 1, such as 0.4")
-    return float(text)

@@ -11,18 +11,17 @@ from transformers import PreTrainedModel
 
 from qkv.modeling.conversion.convert import (
     is_ours,
-    official_pairs,
+    official_conversions,
     open_checkpoint,
     read,
     rounded_tables,
-    rows,
     write,
 )
 from qkv.modeling.conversion.files import mapped, tensor_files
 from qkv.modeling.conversion.weights import alternatives
 from qkv.scripts.common.environment import versions
-from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.inspector import identical
+from qkv.scripts.common.phases import phase
 from qkv.scripts.conversion.probe import SEED, generate, in_double_precision, probe_inputs, probe_outputs
 
 # What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
@@ -33,34 +32,38 @@ ONE_ROUNDING = 2.0**-24
 Certificate = dict[str, Any]
 
 
-def certify(source: Path, target: Path, *, step: Callable[[str], None]) -> Certificate:
-    """Compare two folders, one of transformers and one of qkv; `step` is called with what is done next."""
+def certify(source: Path, target: Path) -> Certificate:
+    """Compare two folders, one of transformers and one of qkv."""
     certificate: Certificate = {"versions": versions(), "seed": SEED, "limits": dict(LIMITS), "layers": {}}
     for name in LIMITS:
-        step(f"compare in {name}")
-        dtype, within = getattr(torch, name), in_double_precision if name == "float64" else nullcontext
-        one, other = (open_model(folder, dtype, within) for folder in (source, target))
-        if name == "float64":
-            certificate |= {"source": count(source, one), "target": count(target, other)}
-            if rounded_tables(one if is_ours(target) else other):
-                certificate["limits"][name] = ONE_ROUNDING
-        ours, official = (other, one) if is_ours(target) else (one, other)
-        inputs = probe_inputs(ours, official)
-        with within():
-            for layer, difference in differences(probe_outputs(one, inputs), probe_outputs(other, inputs)):
-                certificate["layers"].setdefault(layer, {})[name] = difference
-            if name == "float64" and one.can_generate() and other.can_generate():
-                step("generate")
-                certificate["generation"] = {
-                    kind: torch.equal(generate(one, inputs, beams), generate(other, inputs, beams))
-                    for kind, beams in (("greedy", 1), ("3 beams", 3))
-                }
-        del one, other, ours, official
-    step("convert back")
-    certificate["way back"] = convert_back(source, target)
+        with phase(f"comparing in {name}"):
+            compare(source, target, name, certificate)
+    with phase("converting back"):
+        certificate["way back"] = convert_back(source, target)
     certificate["first diverging layer"] = first_diverging(certificate)
     certificate["passed"] = not problems(certificate)
     return certificate
+
+
+def compare(source: Path, target: Path, name: str, certificate: Certificate) -> None:
+    """Compare two models in one precision; in double precision also count them, and compare generated tokens."""
+    dtype, within = getattr(torch, name), in_double_precision if name == "float64" else nullcontext
+    one, other = (open_model(folder, dtype, within) for folder in (source, target))
+    ours, official = (other, one) if is_ours(target) else (one, other)
+    inputs = probe_inputs(ours, official)
+    with within():
+        for layer, difference in differences(probe_outputs(one, inputs), probe_outputs(other, inputs)):
+            certificate["layers"].setdefault(layer, {})[name] = difference
+        if name != "float64":
+            return
+        certificate |= {"source": count(source, one), "target": count(target, other)}
+        if rounded_tables(official):
+            certificate["limits"][name] = ONE_ROUNDING
+        if one.can_generate() and other.can_generate():
+            certificate["generation"] = {
+                kind: torch.equal(generate(one, inputs, beams), generate(other, inputs, beams))
+                for kind, beams in (("greedy", 1), ("3 beams", 3))
+            }
 
 
 def open_model(
@@ -82,7 +85,7 @@ def count(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield (output, its largest and mean difference and its largest number) of what both models return."""
+    """Yield (output, its largest and mean difference and its largest number) of each output of both models."""
     for name, expected in one.items():
         if name in other and other[name].shape == expected.shape:
             apart = (other[name].double() - expected.double()).abs()
@@ -124,12 +127,12 @@ def unread(model: PreTrainedModel) -> set[str]:
     """Return the tensors that nothing reads of an official model, which a conversion leaves out and makes anew."""
     if model.config.model_type.startswith("qkv_"):
         return set()
-    dropped = [row for pair in official_pairs(model) for row in rows(*pair) if "unread" in row[2:]]
+    dropped = [row for each in official_conversions(model) for row in each.rows if "unread" in row[2:]]
     return {name for _, theirs, *_ in dropped for name in alternatives(theirs)}
 
 
 def problems(certificate: Certificate) -> list[str]:
-    """Return what speaks against the conversion, the most important first."""
+    """Return the faults of the conversion, the most important first."""
     said = []
     if layer := certificate["first diverging layer"]:
         worst = certificate["layers"][layer]
@@ -145,8 +148,3 @@ def problems(certificate: Certificate) -> list[str]:
     if different := certificate["way back"]["different"]:
         said.append(f"converted back, {len(different)} tensors are others, {different[0]} the first")
     return said
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file of a flat folder."""
-    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, writ
 from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, read_json, weight_files
 from qkv.scripts.common.files import cache_folder, file_hash, staged
 from qkv.scripts.common.phases import phase
-from qkv.scripts.conversion.certificate import Certificate, certify, hashes, problems
+from qkv.scripts.conversion.certificate import Certificate, certify, problems
 
 CERTIFICATE = "certificate.json"
 VOCABULARIES = (
@@ -35,7 +34,7 @@ def certified_copy(source: Path) -> Path:
         digest.update(f"{name} {file_hash(source / name)}".encode())
     target = cache_folder() / "converted" / digest.hexdigest()[:32]
     if not target.is_dir():
-        with phase(f"converting {source}"), staged(target) as folder:
+        with staged(target) as folder:
             certificate = convert_checkpoint(source, folder, command=f"qkv convert {source} --check")
             if wrong := problems(certificate or {}):
                 raise RuntimeError(f"{source} has no equal copy to start from: {'; '.join(wrong)}")
@@ -49,35 +48,27 @@ def convert_checkpoint(
     dtype: str | None = None,
     max_shard_size: str | None = None,
     command: str | None = None,
-    step: Callable[[str], None] = lambda what: None,
 ) -> Certificate | None:
-    """Write all files of the converted checkpoint, and with a `command` a certificate that names and returns it.
-
-    `step` is called with what is done next.
-    """
+    """Write all files of the converted checkpoint, and with a `command` a certificate that names it."""
     size = max_shard_size or shard_size(source)
-    step("read")
     if dtype:
         # The certificate compares like with like: the source in the precision that is asked for.
         original, source = source, folder.parent / "recast"
         open_checkpoint(original, dtype=getattr(torch, dtype)).save_pretrained(source)
         companions(original, source)
-    model: Any = open_checkpoint(source)
-    step("convert")
-    model = write(model, copies=False) if is_ours(source) else read(model, copies=False)
-    step("write")
-    model.save_pretrained(folder, max_shard_size=size)
+    with phase(f"converting {source}"):
+        model: Any = open_checkpoint(source)
+        model = write(model, copies=False) if is_ours(source) else read(model, copies=False)
+        model.save_pretrained(folder, max_shard_size=size)
     del model
     companions(source, folder)
     if not is_ours(source):
         name_processors(folder, read_json(source / CONFIG))
-    certificate = None
-    if command:
-        certificate = certify(source, folder, step=step)
-    step("hash")
-    if certificate:
-        certificate |= {"command": command, "files": hashes(folder)}
-        (folder / CERTIFICATE).write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+    if not command:
+        return None
+    hashes = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+    certificate = certify(source, folder) | {"command": command, "files": hashes}
+    (folder / CERTIFICATE).write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
     return certificate
 
 

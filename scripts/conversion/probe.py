@@ -18,7 +18,7 @@ SEED, BATCH, LENGTH, TARGET, NEW = 0, 3, 24, 12, 8
 
 
 class DoublePrecision(TorchFunctionMode):
-    """Compute in double precision what is written to be computed in single, whatever the dtype of the model.
+    """Compute in double precision where code asks for single precision, for any dtype of the model.
 
     Norms, softmax and angles are, in transformers and here. Two sums in another order then differ by 1e-7, and so
     does a small mistake; with nothing rounded to single precision the mistake is what is left.

@@ -1,13 +1,12 @@
-"""Boxes of objects: in the image that they are about, whichever way its EXIF orientation turns it."""
+"""Boxes of objects, in the frame of their image, whichever way its EXIF orientation turns it."""
 
 import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from qkv.scripts.data.examples import Record
+from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.data.image import stored_size, turned_box
-from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.validation import check_label, file_bytes
 
 FORM = "[left, top, width, height] in pixels"
@@ -17,15 +16,14 @@ Box = tuple[list[float], int]
 
 
 def boxes_and_classes(value: Any) -> list[tuple[Any, Any]]:
-    """Return box and class of each object, from lists of both, a list of objects, or what JSON has of either."""
+    """Return box and class of each object, from lists of both, a list of objects, or JSON of either."""
     if value is None:
         raise InvalidRecord("missing")
     try:
         value = json.loads(value) if isinstance(value, str) else value
-        rows = value if isinstance(value, list) else [
-            {"bbox": box, "category": name} for box, name in zip(value["bbox"], value["category"], strict=True)
-        ]  # fmt: skip
-        return [(row["bbox"], row["category"]) for row in rows]
+        if isinstance(value, Mapping):
+            return list(zip(value["bbox"], value["category"], strict=True))
+        return [(row["bbox"], row["category"]) for row in value]
     except (ValueError, TypeError, KeyError):
         raise InvalidRecord(f"expected a 'bbox' {FORM} and a 'category' of each object") from None
 
@@ -41,43 +39,38 @@ def check_objects(value: Any, names: Sequence[str]) -> list[Box]:
     return objects
 
 
-def check_placed(image: Any, objects: Any, *sizes: Any, names: Sequence[str], frame: Sequence[str]) -> None:
-    """Raise InvalidRecord for objects whose boxes are not in their image."""
-    (width, height), _ = turn_of(image, stated_size(dict(zip(frame, sizes, strict=True))))
-    for (left, top, wide, high), _ in check_objects(objects, names):
+def upright(image: Any, objects: Sequence[Box], frame: Mapping[str, Any]) -> list[Box]:
+    """Return objects with their boxes in the upright image; InvalidRecord for a box that reaches out of its image.
+
+    Boxes are in the frame whose size the data state, as `size` or as `width` and `height`, else in the upright image.
+    InvalidRecord where the stated size is that of neither, or of both though one is turned.
+    """
+    stated = frame.get("size") or [frame.get("width"), frame.get("height")]
+    stated = json.loads(stated) if isinstance(stated, str) else stated
+    stated = tuple(map(int, stated)) if all(str(side).isdecimal() for side in stated) else None
+    stored, orientation = stored_size(file_bytes(image, "image"))
+    turned = stored[::-1] if orientation >= 5 else stored
+    width, height = stated or turned
+    if stated not in (None, stored, turned):
+        raise InvalidRecord(f"an image of {stored[0]} x {stored[1]} pixels, but boxes in one of {width} x {height}")
+    is_stored = orientation > 1 and stated == stored
+    if is_stored and stored == turned:
+        raise InvalidRecord(f"turned by EXIF orientation {orientation}: boxes may be in either frame; save it upright")
+    for (left, top, wide, high), _ in objects:
         beyond = min(left, top) < -SLACK or left + wide > width + SLACK or top + high > height + SLACK
         if beyond or max(wide, high) < 1:
-            what = "reaches out of" if beyond else "is less than a pixel of"
+            where = "reaches out of" if beyond else "is less than a pixel of"
             box = f"[{left:g}, {top:g}, {wide:g}, {high:g}]"
-            raise InvalidRecord(f"box {box} {what} the image of {width} x {height} pixels; boxes are {FORM}")
+            raise InvalidRecord(f"box {box} {where} the image of {width} x {height} pixels; boxes are {FORM}")
+    return [(turned_box(box, stored, orientation), name) for box, name in objects] if is_stored else list(objects)
 
 
-def stated_size(record: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the width and height that the data state of an image, in a column `size`, or in one of each."""
-    size = record.get("size") or [record.get("width"), record.get("height")]
-    size = json.loads(size) if isinstance(size, str) else size
-    return (int(size[0]), int(size[1])) if all(str(side).isdecimal() for side in size) else None
+def check_placed(image: Any, objects: Any, *sizes: Any, names: Sequence[str], frame: Sequence[str]) -> None:
+    """Raise InvalidRecord for objects whose boxes are not in their image."""
+    upright(image, check_objects(objects, names), dict(zip(frame, sizes, strict=True)))
 
 
-def turn_of(image: Any, stated: tuple[int, int] | None) -> tuple[tuple[int, int], int]:
-    """Return the size of the frame that boxes are in, and the EXIF orientation that turns it into the upright one.
-
-    Without a stated size that is the upright image. InvalidRecord where the stated size is that of neither frame, or of
-    both though one is turned.
-    """
-    size, orientation = stored_size(file_bytes(image, "image"))
-    upright = size[::-1] if orientation >= 5 else size
-    if stated not in (None, size, upright):
-        raise InvalidRecord(f"an image of {size[0]} x {size[1]} pixels, but boxes in one of {stated[0]} x {stated[1]}")
-    if stated is None or orientation == 1 or size != stated:
-        return upright, 1
-    if size == upright:
-        raise InvalidRecord(f"turned by EXIF orientation {orientation}: boxes may be in either frame; save it upright")
-    return size, orientation
-
-
-def upright_objects(record: Record) -> Record:
+def upright_objects(record: Record, names: Sequence[str]) -> Record:
     """Return the objects of a record with their boxes in the upright image."""
-    turn = turn_of(record["image"], stated_size(record))
-    boxes = [(turned_box(box, *turn), name) for box, name in boxes_and_classes(record["objects"])]
-    return {"objects": json.dumps([{"bbox": box, "category": name} for box, name in boxes])}
+    objects = upright(record["image"], check_objects(record["objects"], names), record)
+    return {"objects": json.dumps([{"bbox": box, "category": names[number]} for box, number in objects])}

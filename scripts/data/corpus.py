@@ -19,6 +19,8 @@ Baselines = dict[str, dict[str, dict[str, float]]]
 Prepare = Callable[[Sequence[str]], list[list[Record]]]
 # Generates a text for each prompt.
 Generate = Callable[[Sequence[str]], list[str]]
+# The report of data that are streamed.
+STREAMED: dict[str, Any] = {"split": "a stream, whose rows are not compared with each other", "leaked": {}}
 TEST_EVERY = 10  # every so-many-th record of data without a test split is for the test
 
 
@@ -86,9 +88,8 @@ class PromptedCorpus:
     """A corpus whose targets are grids of tokens, such as images and tunes, that a decoder generates after a prompt.
 
     A target has rows of `columns` tokens, each a `unit` for metrics in bits. `score` (prompts, generated texts) gives
-    metrics of what was generated, and `baselines` those of simpler methods. `products` (generate, folder) leaves
-    pictures or sound in a run's folder and returns {file: caption}; `usage` is a program for the card that generates
-    some, with `model=...` for the published model.
+    metrics, `products` (generate, folder) leaves pictures or sound in a run's folder and returns {file: caption}, and
+    `usage` is a program for the card, with `model=...` for the published model.
     """
 
     corpus: Corpus
@@ -112,9 +113,7 @@ def divide(sizes: Mapping[str, int], recipe: Recipe) -> dict[str, tuple[str, Seq
             _, train = rows["train"]
             held = [int((index + 1) * share) > int(index * share) for index in range(len(train))]
             if not any(held):
-                raise ValueError(
-                    f"holdout={share} of {len(train)} examples is none; make it larger, or give more of them"
-                )
+                raise ValueError(f"holdout={share} of {len(train)} examples is none; make it larger, or give more")
             rows[name] = "train", list(compress(train, held))
             rows["train"] = "train", [row for row, out in zip(train, held, strict=True) if not out]
     most = recipe.text.evaluated or None

@@ -1,13 +1,28 @@
 """Examples and batches: what data sets give, tasks collate and the training loop reads."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 Record = dict[str, Any]
+Made = TypeVar("Made")
 Batch = dict[str, Tensor]
+# The file and row of a record, counted from 1, and the reason why it is invalid.
+ORIGIN = {"_file": "string", "_row": "int64", "_invalid": "string"}
+
+
+class InvalidRecord(Exception):
+    """The reason why one record is invalid, in a few words."""
+
+
+def attempt(make: Callable[..., Made], *arguments: Any) -> Made | InvalidRecord:
+    """Return what is made of a record, or the reason why it is invalid."""
+    try:
+        return make(*arguments)
+    except InvalidRecord as error:
+        return error
 
 
 class Examples(Protocol):
@@ -50,5 +65,5 @@ def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Bat
 
 
 def model_inputs(batch: Batch) -> Batch:
-    """Return what of a batch is given to the model: names that begin with an underscore are for scoring."""
+    """Return the inputs of the model: names that begin with an underscore are for scoring."""
     return {name: value for name, value in batch.items() if not name.startswith("_")}

@@ -27,8 +27,7 @@ def opened_image(data: bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(BytesIO(data), formats=tuple(PILLOW)) as image:
             if image.width * image.height > max(LARGE, MOST_PIXELS * len(data)):  # before memory is taken for them
-                said = f"{image.width} x {image.height} pixels"
-                raise ValueError(f"{len(data)} bytes cannot hold the {said} that it says it has")
+                raise ValueError(f"{len(data)} bytes cannot hold the {image.width} x {image.height} pixels it claims")
             yield image
     except UnidentifiedImageError:
         raise ValueError("no image of a known format; save it as PNG") from None
@@ -39,7 +38,7 @@ def opened_image(data: bytes) -> Iterator[Image.Image]:
 def read_image(source: str | Path | bytes) -> Image.Image:
     """Read an image file or its bytes, upright and in RGB of 8 bits, for an image pipeline.
 
-    Any format that Pillow decodes, 16-bit grey included, which transformers' pipelines clip to white above 255. Raises
+    Any format that Pillow decodes, 16-bit grey included, which transformers' pipelines clip to white above 255.
     ValueError for another file, or a truncated one.
     """
     name, data = named_bytes(source, "copy it again")

@@ -12,12 +12,18 @@ from PIL import Image
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
 from qkv.scripts.data.boxes import FRAME, boxes_and_classes, check_objects, check_placed, upright_objects
-from qkv.scripts.data.corpus import Baselines, DataSet
-from qkv.scripts.data.examples import Batch, Examples, Record
+from qkv.scripts.data.corpus import STREAMED, Baselines, DataSet
+from qkv.scripts.data.examples import ORIGIN, Batch, Examples, InvalidRecord, Record
 from qkv.scripts.data.loading import public_names, read_split, select, splits
-from qkv.scripts.data.pieces import ORIGIN, InvalidRecord
 from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
-from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
+from qkv.scripts.data.splits.division import (
+    class_counts,
+    divide_rows,
+    file_sketches,
+    group_columns,
+    groups_of,
+    sketch_image,
+)
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.text_columns import add_splits, check_classes, in_order, read_tables
 from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows
@@ -31,7 +37,7 @@ class ImageData(DataSet):
     `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
     """
 
-    train: Examples | Stream
+    train: Examples | Stream | None
     splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
@@ -50,7 +56,7 @@ class CaptionData(DataSet):
 
     captions: list[str]
     seen: int
-    train: Examples
+    train: Examples | None
     splits: Mapping[str, Examples]
     side: int
     vocab_size: int
@@ -69,45 +75,40 @@ def read_images(recipe: Recipe) -> ImageData:
     where, column, streaming = recipe.data.source, recipe.text.label or "label", recipe.data.streaming
     invalid, columns = RecordValidation(recipe.data.bad_records), ["image", column, *group_columns(recipe)]
     tables: dict[str, Any] = {"train": read_split(recipe, columns, streaming=streaming)}
-    kind = (tables["train"].features or {}).get(column)
-    numbered = kind.names if isinstance(kind, ClassLabel) else None
+    numbered = getattr((tables["train"].features or {}).get(column), "names", None)
     for name in splits(where):
         table: Any = read_split(recipe, columns, name) if name in ("validation", "test") else None
         # Labels of a competition's test are -1, as in ImageNet's.
         if table is not None and (numbered is None or any(number != -1 for number in table[column])):
             tables[name] = table
-    if streaming:
-        check_streamed(where, column, tables, numbered)
+    if streaming and (numbered is None or len(tables) < 2):
+        raise ValueError(
+            f"data={where!r} names no classes in column {column!r}, or no validation and no test split with labels, "
+            "and a stream is not read to find them; put images in folders of these names, or leave out streaming=true"
+        )
     own = numbered or in_order(str(each) for each in tables["train"][column] if each is not None and str(each).strip())
     names = pretrained_classes(recipe.model.init, own)
-    check = partial(check_image_class, names=tuple(names), numbered=numbered)
-    checks: Checks = {"image": check_image, column: check}
-    train = Stream.of(recipe, invalid, checks) if streaming else tables["train"]
+    checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names), numbered=numbered)}
     tables = {name: classified(table, column, checks, invalid, names) for name, table in tables.items()
               if name != "train" or not streaming}  # fmt: skip
-    report: dict[str, Any] = {"split": "a stream, whose rows are not compared with each other", "leaked": {}}
-    if not streaming:
-        tables, report = divided_images(tables, recipe, names)
-        train = tables.pop("train")
+    tables, report = (tables, STREAMED) if streaming else divided_images(tables, recipe, names)
+    train = Stream.of(recipe, invalid, checks) if streaming else tables.pop("train", None)
     processor = processor_for(recipe)
+    config = {"image_size": processor.size["height"]} if recipe.data.test_size < 1 else {}
     return ImageData(
         **public_names(where), train=train, splits=tables, labels=names, processor=processor,
-        config={"image_size": processor.size["height"]}, invalid_records=invalid, report=report,
+        config=config, invalid_records=invalid, report=report,
     )  # fmt: skip
 
 
-def check_streamed(where: str, column: str, tables: Mapping[str, Any], numbered: Sequence[str] | None) -> None:
-    """Raise ValueError for a stream that names no classes, or has nothing to evaluate on."""
-    if numbered is None:
-        raise ValueError(
-            f"data={where!r} names no classes in its column {column!r}, and a stream is not read to find them; give a "
-            "folder for each class, or leave out streaming=true"
-        )
-    if len(tables) < 2:
-        raise ValueError(
-            f"data={where!r} has no validation and no test split with labels, and a stream keeps none; put images in "
-            "folders of that name, or leave out streaming=true"
-        )
+def divided_images(tables: Mapping[str, Dataset], recipe: Recipe, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Return tables of images in the splits that the recipe asks for, and the facts about these."""
+    labels = {name: [names[number] for number in table["label"]] for name, table in tables.items()}
+    if recipe.data.test_size < 1:
+        check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
+    sketches, groups = file_sketches(tables, "image", sketch_image), groups_of(tables, recipe)
+    division = divide_rows(sketches, recipe, labels, groups, validation_is_enough=True)
+    return division.of_tables(tables), division.report
 
 
 def classified(table: Dataset, column: str, checks: Checks, invalid: RecordValidation, names: list[str]) -> Dataset:
@@ -115,17 +116,6 @@ def classified(table: Dataset, column: str, checks: Checks, invalid: RecordValid
     valid = valid_rows(table, checks, invalid)
     numbers = list(map(checks[column], valid[column]))
     return valid.remove_columns(column).add_column("label", numbers).cast_column("label", ClassLabel(names=names))
-
-
-def divided_images(
-    tables: Mapping[str, Dataset], recipe: Recipe, names: Sequence[str]
-) -> tuple[dict[str, Dataset], dict[str, Any]]:
-    """Return tables of images in the splits that the recipe asks for, and the facts about these."""
-    labels = {name: [names[number] for number in table["label"]] for name, table in tables.items()}
-    check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
-    sketches, groups = file_sketches(tables, "image", sketch_image), groups_of(tables, recipe)
-    division = divide_rows(sketches, recipe, labels, groups, validation_is_enough=True)
-    return division.of_tables(tables), division.report
 
 
 def check_image_class(value: Any, names: Sequence[str], numbered: Sequence[str] | None = None) -> int:
@@ -146,9 +136,8 @@ def processor_for(recipe: Recipe) -> Any:
 
 def image_processor(side: int) -> ViTImageProcessorPil:
     """Return the image processor of a ViT: square images, scaled to [-1, 1]."""
-    return ViTImageProcessorPil(
-        size={"height": side, "width": side}, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True
-    )
+    size = {"height": side, "width": side}
+    return ViTImageProcessorPil(size=size, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True)
 
 
 def read_captions(recipe: Recipe) -> CaptionData:
@@ -159,30 +148,27 @@ def read_captions(recipe: Recipe) -> CaptionData:
     where, column, invalid = recipe.data.source, recipe.text.column, RecordValidation(recipe.data.bad_records)
     tables = read_tables(recipe, {"image": check_image, column: check_text}, invalid)
     division = divide_rows(file_sketches(tables, "image", sketch_image), recipe, groups=groups_of(tables, recipe))
-    tables, numbers = division.of_tables(tables), dict[str, int]()
-    for name in sorted(tables, key=lambda name: name != "train"):
-        for caption in tables[name][column]:
-            numbers.setdefault(caption, len(numbers))
-    seen = len(set(tables["train"][column]))
+    tables = division.of_tables(tables)
+    captions = {name: table[column][:] for name, table in tables.items()}
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(captions.get("train", ())))}
+    seen = len(numbers)
+    for text in (text for own in captions.values() for text in own):
+        numbers.setdefault(text, len(numbers))
     numbered = {
         name: table.remove_columns(column)
-        .add_column("caption", [numbers[caption] for caption in table[column]])
+        .add_column("caption", [numbers[text] for text in captions[name]])
         .add_column("place", list(range(len(table))))
         for name, table in tables.items()
     }
     side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
     return CaptionData(
-        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train"), splits=numbered,
+        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train", None), splits=numbered,
         side=side, vocab_size=recipe.text.vocab_size, invalid_records=invalid, report=division.report,
     )  # fmt: skip
 
 
 def read_objects(recipe: Recipe) -> ObjectData:
-    """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column.
-
-    Boxes of images that an EXIF orientation turns are in the frame whose `size` the data state, else in that of the
-    upright image; in the tables all are in the latter.
-    """
+    """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column."""
     where, invalid = recipe.data.source, RecordValidation(recipe.data.bad_records)
     columns = ["image", "objects", *group_columns(recipe)]
     tables: dict[str, Any] = {name: read_split(recipe, None, name) for name in splits(where)}
@@ -196,10 +182,9 @@ def read_objects(recipe: Recipe) -> ObjectData:
     counts = Counter(label for own in present["train"] for label in own)
     # Images are stratified by their rarest class: the others are in more of them.
     rarest = {name: [min(own, key=counts.__getitem__, default="") for own in rows] for name, rows in present.items()}
-    sketches = file_sketches(valid, "image", sketch_image)
-    division = divide_rows(sketches, recipe, rarest, groups_of(valid, recipe))
-    each = {name: Counter(label for own in rows for label in own) for name, rows in division.of_lists(present).items()}
-    report = division.report | {"classes": {name: dict(sorted(own.items())) for name, own in each.items()}}
+    division = divide_rows(file_sketches(valid, "image", sketch_image), recipe, rarest, groups_of(valid, recipe))
+    each = {name: [label for own in rows for label in own] for name, rows in division.of_lists(present).items()}
+    report = division.report | {"classes": class_counts(each)}
     return ObjectData(
         **public_names(where), tables=division.of_tables(valid), labels=labels, invalid_records=invalid, report=report
     )
@@ -216,14 +201,15 @@ def valid_objects(
     tables: Mapping[str, Dataset], labels: Sequence[str], invalid: RecordValidation
 ) -> dict[str, Dataset]:
     """Return the valid records of tables of images and objects, whose boxes are in the upright images."""
-    frame = [name for name in FRAME if name in tables["train"].column_names]
+    names, frame = tuple(labels), tuple(name for name in FRAME if name in tables["train"].column_names)
     checks: Checks = {
         "image": check_image,
-        "objects": partial(check_objects, names=tuple(labels)),
-        ("image", "objects", *frame): partial(check_placed, names=tuple(labels), frame=tuple(frame)),
+        "objects": partial(check_objects, names=names),
+        ("image", "objects", *frame): partial(check_placed, names=names, frame=frame),
     }
     valid = {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
-    return {name: table.map(upright_objects, remove_columns=frame) if frame else table for name, table in valid.items()}
+    turned = partial(upright_objects, names=names)
+    return {name: table.map(turned, remove_columns=list(frame)) if frame else table for name, table in valid.items()}
 
 
 def class_names(table: Dataset, where: str, init: str | None = None) -> list[str]:

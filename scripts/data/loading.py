@@ -7,7 +7,7 @@ need torchcodec for sound.
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -17,26 +17,28 @@ from typing import Any, Literal, TypeAlias
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Audio, Dataset, DatasetDict, Features, Image, IterableDataset, Value
+from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
+from datasets.exceptions import DatasetGenerationError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from qkv.scripts.common.environment import data_name, local_files
-from qkv.scripts.common.files import remembered_hash
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
-from qkv.scripts.data.column_types import SAMPLE, column_kinds, records, valid_records, with_fields
-from qkv.scripts.data.encoding import UTF_8, check_encoding
-from qkv.scripts.data.local_files import pieces_of, split_files, with_labels, with_stamps
-from qkv.scripts.data.pieces import ORIGIN, Piece
-from qkv.scripts.data.readers import IMAGES
+from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
+from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
+from qkv.scripts.data.local_files import ending, folder_labels, split_files
+from qkv.scripts.data.readers import IMAGES, UTF_8, read_rows
 from qkv.scripts.recipes.schema import Recipe
 
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
 HUB = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
-Documents = Literal["line", "paragraph", "file"]
+SAMPLE = 100  # records that tell the media which parquet stores
+SHARDS = 1024  # of a stream of a table, at most
 FILE_NAME = "file_name"  # the column that imagefolder and audiofolder read as `image` or `audio`
-MEDIA: dict[str, Any] = {"image": Image(decode=False), "audio": Value("string")}  # files that tables name
+STORED_SOUND = {"bytes": Value("binary"), "path": Value("string")}  # to write it as Audio, datasets asks for torchcodec
+Documents = Literal["line", "paragraph", "file"]
 Data: TypeAlias = Dataset | IterableDataset
 
 
@@ -46,53 +48,23 @@ def read(
 ) -> Data:  # fmt: skip
     """Read one split of a file, folder or data set of the Hub.
 
-    Files are .jsonl, .json, .csv, .tsv, .parquet, .txt (`documents` says what one is), two .txt files joined by a
-    comma, whose lines are `source` and `target`, and images, whose folders are their labels; a folder may also be one
-    that `save_to_disk` wrote. Tables may name images or recordings by paths relative to the table. Splits are files or
-    folders with train, validation or test in their names. Text is in the `encoding`, or that of its byte order mark.
-    Every record of a file has its origin in columns that begin with an underscore, and invalid ones are among them,
-    with the reason in `_invalid`: see `validation.py`. ValueError for a missing file, split or column.
+    Files are .jsonl, .json, .csv, .tsv, .parquet, .txt (`documents` says what one is), and images, whose folders are
+    their labels; a folder may also be one that `save_to_disk` wrote. Tables may name images or recordings by paths
+    relative to the table. Every record of a file has its origin in columns that begin with an underscore, and invalid
+    ones are among them, with the reason in `_invalid`: see `validation.py`. A stream of files reads the table of them
+    that datasets keeps on disk. ValueError for a missing file, split or column.
     """
-    check_encoding(encoding)
     if not is_first_process() or not sys.stderr.isatty():  # one bar for all processes, and none in a log
         datasets.disable_progress_bars()
     if not local_files(where):
         ask = partial(datasets.load_dataset, split=split, streaming=streaming)
         return undecoded(ask_hub(where, ask), columns, where)
-    files: Any = local_splits(where)
+    files = local_splits(where)
     if split not in files:
         raise ValueError(f"{where} has no {split} split; it has {', '.join(files)}")
-    if isinstance(files, DatasetDict):
-        # A stream in shards, for several readers.
-        stream = files[split].to_iterable_dataset(num_shards=min(64, len(files[split])))
-        return undecoded(stream if streaming else files[split], columns, where)
-    pieces = pieces_of(local_files(where), files[split], documents, encoding)
-    return read_pieces(pieces, files, split, where, columns, streaming=streaming)
-
-
-def read_pieces(
-    pieces: Sequence[Piece], files: dict[str, list[Path]], split: str, where: str, columns: Sequence[str] | None, *,
-    streaming: bool,
-) -> Data:  # fmt: skip
-    """Read the pieces of a split as a table or stream."""
-    of_images = files[split][0].suffix.lower() in IMAGES
-    if of_images:
-        pieces, features = with_labels(pieces, files, Path(where))
-        kinds, sources = dict.fromkeys(features, "any"), dict[str, str]()
-    else:
-        kinds, features, sources = table_types(pieces, streaming=streaming)
-        pieces = with_stamps(pieces) if set(kinds.values()) & MEDIA.keys() else pieces
-    wanted, origin = select(kinds, columns, where), {name: Value(kind) for name, kind in ORIGIN.items()}
-    arguments = {"pieces": pieces, "kinds": kinds, "sources": sources}
-    if not streaming:
-        features = Features({**features, **origin})
-        table = Dataset.from_generator(records, features=features, gen_kwargs=arguments, split=split)
-        return table.select_columns([*wanted, *ORIGIN])
-    arguments["kinds"] = {name: kinds[name] for name in wanted}
-    typed = (
-        Features({**{name: features[name] for name in wanted}, **origin}) if of_images or is_parquet(pieces) else None
-    )
-    return IterableDataset.from_generator(records, features=typed, gen_kwargs=arguments, split=split)
+    table = files[split] if isinstance(files, DatasetDict) else read_files(files, split, where, documents, encoding)
+    data = undecoded(table, columns, where)
+    return data.to_iterable_dataset(num_shards=min(SHARDS, len(data))) if streaming else data
 
 
 def read_split(recipe: Recipe, columns: Sequence[str] | None, split: str = "train", *, streaming: bool = False) -> Data:
@@ -116,78 +88,118 @@ def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
         except IndexError:  # which datasets raises for a table without rows
             raise ValueError(f"{where} has no records, or a split of it has none; save it again with some") from None
         return saved if isinstance(saved, DatasetDict) else DatasetDict({"train": saved})
-    return split_files(local_files(where))
+    return split_files(Path(where))
 
 
-def table_types(pieces: Sequence[Piece], *, streaming: bool) -> tuple[dict[str, str], Features, dict[str, str]]:
-    """Return the kinds of the columns of files, their types in `datasets`, and {new name: old name}.
+def read_files(files: Mapping[str, list[Path]], split: str, where: str, documents: str, encoding: str) -> Dataset:
+    """Read the files of a split as a table, which datasets keeps until one of them changes.
 
-    The values of all records decide; a stream, which never sees them all, keeps its values as they are.
+    Labels of images are the folders of all splits. Of other tables the values of all records decide the types.
     """
-    features: dict[str, Any] = {}
-    some = [] if not streaming and not is_parquet(pieces) else list(islice(valid_records(pieces), SAMPLE))
-    if is_parquet(pieces):
-        kinds = dict.fromkeys(schema := stored_schema(pieces), "any")
-        kinds |= {name: kind for name, kind in column_kinds(some).items() if kind in MEDIA and name in schema}
-        features = {name: stored_type(kind) for name, kind in schema.items()}
-        kinds |= {name: "image" for name, kind in schema.items() if isinstance(kind, Image)}
-        kinds |= {name: "audio" for name, kind in schema.items() if isinstance(kind, Audio)}
-    elif streaming:
-        kinds = {name: kind if kind in MEDIA else "any" for name, kind in column_kinds(some).items()}
+    paths, sources, labels = files[split], dict[str, str](), dict[str, str | None]()
+    if ending(paths[0]) in IMAGES:
+        folders = folder_labels(files, Path(where))
+        features = {"image": Image(decode=False), "label": ClassLabel(names=sorted({*folders.values()}))}
+        kinds = {"image": "image", **({"label": "string"} if folders else {})}
+        labels = {str(path): folders.get(path) for path in paths}
     else:
-        kinds = column_kinds(valid_records(pieces))
-    features |= {name: Value(kind) for name, kind in kinds.items() if kind not in (*MEDIA, "any")}
-    named = [name for name, kind in kinds.items() if kind in MEDIA and not isinstance(features.get(name), dict)]
-    features |= {name: MEDIA[kinds[name]] for name in named}
-    features |= {name: MEDIA["image"] for name, kind in kinds.items() if kind == "image"}
-    files = [name for name in kinds if kinds[name] in MEDIA and kinds[name] not in kinds]
-    sources = {kinds[name]: name for name in sorted(reversed(files), key=lambda name: name == FILE_NAME)}
-    for new, old in sources.items():
-        kinds[new], features[new] = kinds.pop(old), features.pop(old)
-    return kinds, Features(features), sources
-
-
-def is_parquet(pieces: Sequence[Piece]) -> bool:
-    """Tell whether files are parquet."""
-    return Path(pieces[0].path).suffix.lower() == ".parquet"
-
-
-def stored_schema(pieces: Sequence[Piece]) -> Features:
-    """Return the columns of parquet files; types that differ between files are widened. ValueError where none fits."""
-    schemas = [pq.read_schema(path) for path in dict.fromkeys(piece.path for piece in pieces)]
+        kinds, features, sources = types_of(paths, valid_records(paths, documents, encoding))
+    named = {*kinds.values()} & {*LOCATED} and ending(paths[0]) not in IMAGES
+    beside = {each for path in paths if named for each in path.parent.rglob("*") if each.is_file()}
+    arguments = {
+        "paths": list(map(str, paths)), "kinds": kinds, "sources": sources, "labels": labels, "documents": documents,
+        "encoding": encoding, "stamp": stamp([*paths, *beside]),
+    }  # fmt: skip
+    known = Features({name: features[name] for name in kinds} | {name: Value(kind) for name, kind in ORIGIN.items()})
     try:
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{pieces[0].path} and the files beside it have other types ({reason})") from None
+        return Dataset.from_generator(table_rows, features=known, gen_kwargs=arguments, split=split)
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+
+
+def types_of(paths: Sequence[Path], valid: Iterator[Record]) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
+    """Return the kinds of columns, their types in `datasets`, and {new name: old name} of those that name files."""
+    if ending(paths[0]) == ".parquet":
+        schema, media = stored_schema(paths), {Image: "image", Audio: "audio"}
+        seen = column_types(islice(valid, SAMPLE)) | {n: media[type(f)] for n, f in schema.items() if type(f) in media}
+        kinds = {name: seen[name] if seen.get(name) in LOCATED else "any" for name in schema}
+        features = {name: STORED_SOUND if isinstance(kind, Audio) else kind for name, kind in schema.items()}
+    else:
+        kinds = column_types(valid)
+        features = {name: Value("string" if kind in LOCATED else kind) for name, kind in kinds.items()}
+    features |= {name: Image(decode=False) for name, kind in kinds.items() if kind == "image"}
+    sources = dict[str, str]()
+    for kind in LOCATED:
+        called = [name for name, own in kinds.items() if own == kind]
+        if called and kind not in kinds:
+            sources[kind] = old = FILE_NAME if FILE_NAME in called else called[0]
+            kinds[kind], features[kind] = kinds.pop(old), features.pop(old)
+    return kinds, features, sources
+
+
+def valid_records(paths: Sequence[Path], documents: str, encoding: str) -> Iterator[Record]:
+    """Yield the valid records; ValueError where there are none."""
+    invalid, count = "", 0
+    for path in paths:
+        for row, record in read_rows(path, documents, encoding):
+            if isinstance(record, InvalidRecord):
+                invalid = invalid or f"row {row}: {record}"
+            else:
+                count += 1
+                yield record
+    if not count:
+        raise ValueError(f"{paths[0]} has no records that can be read; {invalid or 'give another file'}")
+
+
+def stored_schema(paths: Sequence[Path]) -> Features:
+    """Return the columns of parquet files; types that differ between files are widened. ValueError where none fits."""
+    try:
+        schema = pa.unify_schemas([pq.read_schema(path) for path in paths], promote_options="permissive")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{paths[0]} cannot be read with the files beside it ({reason}); make it again") from None
     return Features.from_arrow_schema(schema)
 
 
-def stored_type(kind: Any) -> Any:
-    """Return a column's type as it is stored; to write sound of its own type, datasets asks for torchcodec."""
-    if isinstance(kind, Image):
-        return Image(decode=False)
-    return {"bytes": Value("binary"), "path": Value("string")} if isinstance(kind, Audio) else kind
+def table_rows(
+    paths: list[str], kinds: dict[str, str], sources: dict[str, str], labels: dict[str, str], stamp: str, **how: str
+) -> Iterator[Record]:
+    """Yield every record with its origin; of an invalid one `_invalid` has the reason, and its columns are None."""
+
+    def values(record: Record | InvalidRecord, path: Path) -> Record:
+        if isinstance(record, InvalidRecord):
+            raise record
+        own = with_fields(record) | ({"label": labels[str(path)]} if labels else {})
+        folder = path.absolute().parent
+        return {name: converted(own.get(sources.get(name, name)), kind, folder) for name, kind in kinds.items()}
+
+    for path in paths:
+        for row, record in read_rows(path, **how):
+            made = attempt(values, record, Path(path))
+            reason = str(made) if isinstance(made, InvalidRecord) else None
+            columns = dict.fromkeys(kinds) if isinstance(made, InvalidRecord) else made
+            yield {**columns, "_file": path, "_row": row, "_invalid": reason}
+
+
+def stamp(paths: Iterable[Path]) -> str:
+    """Hash the names, sizes and times of files; copying programs keep the first of the times alone."""
+    states = [(str(path), each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+              for path in sorted(paths) for each in [path.stat()]]  # fmt: skip
+    return sha256(repr(states).encode()).hexdigest()
 
 
 def ask_hub(where: str, ask: Callable[..., Any]) -> Any:
     """Ask the Hub about a data set; ValueError in one sentence where there is none of that name."""
-    parts = HUB.fullmatch(where)
+    parts, path = HUB.fullmatch(where), Path(where)
+    close = nearest(path.name, [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else [])
+    hint = f"did you mean {str(path.with_name(close))!r}?" if close else "give a path, or a name such as author/name"
     if parts is None:
-        raise ValueError(f"data={where!r} is no file, folder or data set of the Hub; {hint_for(Path(where))}")
+        raise ValueError(f"data={where!r} is no file, folder or data set of the Hub; {hint}")
     try:
         return ask(parts["path"], parts["name"], revision=parts["revision"])
     except (FileNotFoundError, ConnectionError, HfHubHTTPError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"data={where!r} is no file or folder here, nor got from the Hub ({reason}); {hint_for(Path(where))}"
-        ) from None
-
-
-def hint_for(path: Path) -> str:
-    """Suggest a neighbour of a missing path with a similar name."""
-    close = nearest(path.name, [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else [])
-    return f"did you mean {str(path.with_name(close))!r}?" if close else "give a path, or a name such as author/name"
+        raise ValueError(f"data={where!r} is no file or folder here, nor got from the Hub ({reason}); {hint}") from None
 
 
 def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
@@ -197,10 +209,10 @@ def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
     for name, kind in {"image": Image, "audio": Audio}.items():
         called = [other for other, feature in data.features.items() if isinstance(feature, kind)]
         data = data.rename_column(called[0], name) if called and name not in data.features else data
-    nested = [name for name in columns or () if name not in data.features and name.partition(".")[0] in data.features]
+    known = [name for name, feature in data.features.items() if not isinstance(feature, Value)]
+    nested = [name for name in columns or () if name not in data.features and name.partition(".")[0] in known]
     if nested:  # the English of a column of translations
         data = data.map(lambda record: {name: with_fields(record).get(name) for name in nested})
-        return data.select_columns(list(columns or ()))
     data = data.select_columns(select(data.features, columns, where))
     for name, feature in data.features.items():
         if isinstance(feature, Image | Audio):
@@ -209,12 +221,12 @@ def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
 
 
 def select(names: Iterable[str], columns: Sequence[str] | None, where: str) -> list[str]:
-    """Select columns; ValueError for a missing one."""
+    """Select columns, and those of the origin; ValueError for a missing one."""
     known = list(names)
     for name in columns or ():
         if name not in known:
             raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, known, 'columns')}")
-    return [name for name in known if columns is None or name in columns]
+    return [name for name in known if columns is None or name in (*columns, *ORIGIN)]
 
 
 def public_names(where: str) -> dict[str, Any]:
@@ -227,12 +239,12 @@ def identity(where: str) -> str:
     """Return an identifier of data: a commit of the Hub, or a hash over the names and contents of files."""
     given = local_files(where)
     if not given:
-        return ask_hub(where, commit)
+        return str(ask_hub(where, commit))
     digest = sha256()
     for path in given:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         for file in files:
-            digest.update(f"{file.relative_to(path)} {remembered_hash(file)}\n".encode())
+            digest.update(f"{file.relative_to(path)} {file_hash(file)}\n".encode())
     return f"{','.join(path.name for path in given)} {digest.hexdigest()}"
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from qkv import modeling
 from qkv.configuration.axes import TABLE_POSITIONS
-from qkv.modeling.conversion.config import lost_on_reading, read_config
-from qkv.modeling.conversion.convert import chosen, is_ours, official_heads
+from qkv.modeling.conversion.convert import chosen, conversions_of, is_ours
 from qkv.modeling.conversion.files import located, named
+from qkv.scripts.recipes.schema import Fields
 
-# Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
+# Fields that change how a model is trained or its head; all others are those of the pretrained model.
 OWN_FIELDS = re.compile(
     "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
     "head_(act|bias|transform)|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
 )
+SLOWER = 10  # times: a pretrained model is changed in smaller steps than a new one is made in
 
 
 @cache
@@ -34,8 +36,10 @@ def pretrained_folder(init: str) -> Path:
     return inner
 
 
-def pretrained_values(init: str) -> dict[str, Any]:
-    """Return the fields of a pretrained model's config."""
+def pretrained_values(init: str | None) -> dict[str, Any]:
+    """Return the fields of a pretrained model's config; none without one."""
+    if init is None:
+        return {}
     values: dict[str, Any] = json.loads((pretrained_folder(init) / "config.json").read_text(encoding="utf-8"))
     return values
 
@@ -51,11 +55,11 @@ def config_of_init(init: str) -> Any:
         config = AutoConfig.from_pretrained(folder)
         if is_ours(folder):
             return config
-        architecture, head = chosen(official_heads(*named(folder)), config, lost_on_reading)
+        conversion = chosen(conversions_of(*named(folder)), config)
     except ValueError as error:
         raise ValueError(f"init={init!r}: {error}") from None
-    config = read_config(architecture, head, config)
-    config.architectures = [head.ours.__name__]
+    config = conversion.read(config)
+    config.architectures = [conversion.ours]
     return config
 
 
@@ -74,15 +78,43 @@ def most_tokens(config: Any) -> int | None:
 
 def is_regression(init: str | None) -> bool:
     """Tell whether a pretrained model gives one number for a text."""
-    values = pretrained_values(init) if init else {}
+    values = pretrained_values(init)
     classifies = any("SequenceClassification" in name for name in values.get("architectures") or ())
     return classifies and len(values.get("id2label", {0: "", 1: ""})) == 1
 
 
 def pretrained_classes(init: str | None, known: Iterable[str], head: str = "Classification") -> list[str]:
     """Return the classes of a pretrained head in their order, if all `known` ones are among them, else these."""
-    values = pretrained_values(init) if init else {}
+    values, own = pretrained_values(init), list(known)
     names = [name for _, name in sorted(values.get("id2label", {}).items(), key=lambda item: int(item[0]))]
-    own = list(known)
     has_head = any(head in name for name in values.get("architectures") or ())
     return names if has_head and set(own) <= set(names) else own
+
+
+def fitted(values: Fields, given: Fields) -> Fields:
+    """Return inferred fields with those of its config that an architecture has, as they fit the pretrained model.
+
+    `given` are those that are asked for.
+    """
+    if given.get("init") is not None:
+        values = started_from(config_of_init(str(given["init"])), values)
+    architecture: Any = getattr(modeling, str(given.get("architecture", values["architecture"])), None)
+    known = architecture.config_class.known_fields() if architecture else values["model"]
+    return values | {"model": {name: value for name, value in values["model"].items() if name in known}}
+
+
+def started_from(config: Any, values: Fields) -> Fields:
+    """Return inferred fields for a pretrained model: its family, shape and longest text, and smaller steps."""
+    family = type(config).__name__.removesuffix("Config")
+    inferred: Any = getattr(modeling, values["architecture"])
+    head = values["architecture"].removeprefix(inferred.config_class.__name__.removesuffix("Config"))
+    has_head, limit, text = any(name.endswith(head) for name in config.architectures or ()), most_tokens(config), {}
+    if limit is not None and "length" in values.get("text", {}):
+        text = {"text": values["text"] | {"length": min(values["text"]["length"], limit)}}
+    # A family of encoders learns from texts alone by filling in masks.
+    fitting = [family + other for other in (head, head.replace("ForCausalLM", "ForMaskedLM")) if "For" in head]
+    name = next((name for name in fitting if hasattr(modeling, name)), values["architecture"])
+    kept = re.compile("problem_type") if has_head else OWN_FIELDS
+    model = {name: value for name, value in values["model"].items() if kept.search(name)}
+    rate = float(values["learning_rate"]) / SLOWER
+    return values | text | {"architecture": name, "model": model, "learning_rate": rate}

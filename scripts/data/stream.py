@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,20 +15,14 @@ import numpy as np
 from datasets import IterableDataset
 
 from qkv.scripts.data.collate import Packer
-from qkv.scripts.data.examples import Record
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import identity, read_split, splits
-from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.validation import Checks, RecordValidation, validate
 from qkv.scripts.recipes.schema import Recipe
 
 UNITS = 4096  # that a stream is read in at most: a resumed shard reads the one where it was again
 CHUNK = 32  # records that are prepared together
 MIN_TOTAL = 1000  # records that the share of invalid ones is taken of at least, before the end of a shard
-
-
-def unchanged(records: Sequence[Record]) -> list[list[Record]]:
-    """Take each record for one example."""
-    return [[record] for record in records]
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class Stream:
     identity: str
     invalid_records: RecordValidation
     checks: Checks = field(default_factory=dict)
-    prepare: Callable[[Sequence[Record]], list[list[Record]]] = unchanged
+    prepare: Callable[[Sequence[Record]], list[list[Record]]] = lambda records: [[record] for record in records]
     length: int | None = None
     holdout: float = 0.0
 
@@ -74,20 +67,16 @@ class Stream:
     @property
     def kept(self) -> int:
         """Return how many of them, the last, are kept back; ValueError where nothing would be left."""
-        kept = math.ceil(self.units * self.holdout)
+        kept, few = math.ceil(self.units * self.holdout), f"is streamed in {self.units} parts, too few to keep one back"
         if kept and kept == self.units:
-            raise ValueError(
-                f"holdout={self.holdout}: {self.identity} is streamed in {self.units} parts, too few to keep one back; "
-                f"give it a validation split, or leave out streaming=true"
-            )
+            mend = "give it a validation split, or leave out streaming=true"
+            raise ValueError(f"holdout={self.holdout}: {self.identity} {few}; {mend}")
         return kept
 
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
         """Read the records of a unit, each with its origin."""
-        data = self.data.shard(self.units, unit)
-        origin = {"_file": f"part {unit + 1} of {self.identity}"}
-        for row, record in islice(enumerate(data, start=1), first, None, strands):
-            yield {**origin, "_row": row, **record}
+        file, rows = f"part {unit + 1} of {self.identity}", enumerate(self.data.shard(self.units, unit), start=1)
+        yield from ({"_file": file, "_row": row, **record} for row, record in islice(rows, first, None, strands))
 
 
 @dataclass
@@ -136,10 +125,8 @@ class Shard:
             yield from self.one_epoch()
             self.check_share(self.at.seen)
             if whole and self.learnable == before:
-                raise ValueError(
-                    f"shard {self.number + 1} of {self.recipe.data.shards} has nothing to learn from; "
-                    f"give more data, or a smaller shards="
-                )
+                shard = f"shard {self.number + 1} of {self.recipe.data.shards}"
+                raise ValueError(f"{shard} has nothing to learn from; give more data, or a smaller shards=")
             self.at.epoch, self.at.part, self.at.row, self.at.window = self.at.epoch + 1, 0, 0, 0
 
     def one_epoch(self) -> Iterator[Record]:
@@ -183,7 +170,7 @@ class Shard:
 
     def prepared(self, records: Sequence[Record]) -> list[list[Record] | InvalidRecord]:
         """Make the examples of each record, or say what is wrong with it."""
-        checked = [attempt(partial(validate, record, self.stream.checks)) for record in records]
+        checked = [attempt(validate, record, self.stream.checks) for record in records]
         examples = iter(self.stream.prepare([record for record in checked if not isinstance(record, InvalidRecord)]))
         return [record if isinstance(record, InvalidRecord) else next(examples) for record in checked]
 

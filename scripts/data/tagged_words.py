@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from datasets import ClassLabel
 
 from qkv.scripts.data.corpus import DataSet, Splits
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.loading import public_names
-from qkv.scripts.data.pieces import InvalidRecord
-from qkv.scripts.data.splits.division import divide_rows, groups_of, text_sketches
+from qkv.scripts.data.pretrained import pretrained_classes
+from qkv.scripts.data.splits.division import class_counts, divide_rows, groups_of, text_sketches
 from qkv.scripts.data.text_columns import read_tables
 from qkv.scripts.data.validation import RecordValidation
 from qkv.scripts.recipes.schema import Recipe
@@ -41,22 +42,22 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     if isinstance(kind, ClassLabel):
         tags = {name: [[kind.names[int(tag)] for tag in own] for own in rows] for name, rows in tags.items()}
     counts = Counter(tag for own in tags["train"] for tag in set(own))
-    known = sorted(counts)
+    known = pretrained_classes(recipe.model.init, sorted(counts))
     unknown = {tag for split in tags.values() for own in split for tag in own} - set(known)
     if unknown or len(known) < 2:
-        what = f"tag {min(unknown)!r} is not among the" if unknown else "words need two tags or more, but there are"
-        raise ValueError(f"{where}: {what} {len(known)} tags of column {label!r} in the training split")
+        wrong = f"tag {min(unknown)!r} is not among the" if unknown else "words need two tags or more, but there are"
+        raise ValueError(f"{where}: {wrong} {len(known)} tags of column {label!r} in the training split")
     rarest = {name: [min(own, key=lambda tag: (counts[tag], tag)) for own in rows] for name, rows in tags.items()}
     texts = {name: [" ".join(each) for each in own] for name, own in words.items()}
     division = divide_rows(text_sketches(texts), recipe, rarest, groups_of(tables, recipe))
     divided = division.of_lists(tags)
-    counted = {name: Counter(tag for own in rows for tag in own) for name, rows in divided.items()}
-    classes = {name: dict(sorted(own.items())) for name, own in counted.items()}
+    classes = class_counts({name: [tag for own in rows for tag in own] for name, rows in divided.items()})
+    number = {tag: place for place, tag in enumerate(known)}
     return TaggedWords(
         **public_names(where),
         words=division.of_lists(words),
-        tags={name: [[known.index(tag) for tag in own] for own in rows] for name, rows in divided.items()},
-        names=known,
+        tags={name: [[number[tag] for tag in own] for own in rows] for name, rows in divided.items()},
+        names=list(number),
         invalid_records=invalid,
         report=division.report | {"classes": classes},
     )
@@ -76,10 +77,9 @@ def as_list(value: Any) -> list[str]:
     """Return a list of words, given as such, as JSON, as Python writes it, or with spaces between them."""
     if isinstance(value, str) and not value.startswith("["):
         value = value.split()
-    for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
+    for parse in (json.loads, ast.literal_eval):
         try:
-            value = parse(value)
-            break
+            value = parse(value) if isinstance(value, str) else value
         except (ValueError, SyntaxError, RecursionError):
             pass
     if isinstance(value, str):

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.data.column_types import as_numbers
-from qkv.scripts.data.corpus import Corpus, Splits, divide
-from qkv.scripts.data.examples import Record
+from qkv.scripts.data.columns import as_numbers
+from qkv.scripts.data.corpus import STREAMED, Corpus, Splits, divide
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
-from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.splits.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.stream import Stream
@@ -52,11 +51,14 @@ def read_corpus(recipe: Recipe) -> Corpus:
     )
     numbers = read_numbers(tables, recipe)
     classes, known = number_labels(tables, recipe) if columns.label and not numbers else ({}, [])
-    strata = {name: [known[label] for label in own] for name, own in classes.items()} or quantiles(numbers)
+    strata = {name: [known[label] for label in own] for name, own in classes.items()}
+    if numbers:
+        fifths: Any = np.quantile(numbers["train"], np.arange(1, 5) / 5)
+        strata = {name: np.searchsorted(fifths, own).tolist() for name, own in numbers.items()}
     both = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
     division = divide_rows(text_sketches(both or texts), recipe, strata, groups_of(tables, recipe))
     if numbers:
-        division.report.pop("classes")
+        division.report.pop("classes", None)
         division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
     return Corpus(
         **public_names(recipe.data.source), texts=division.of_lists(texts), targets=division.of_lists(targets),
@@ -91,23 +93,17 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
     return {name: list(map(float, table[column])) for name, table in tables.items()}
 
 
-def quantiles(numbers: Splits[float], parts: int = 5) -> Splits[Any]:
-    """Return the fifth of the training's range of ranks that each number lies in, by which rows are stratified."""
-    bounds: Any = np.quantile(numbers["train"], np.arange(1, parts) / parts) if numbers.get("train") else []
-    return {name: np.searchsorted(bounds, own).tolist() for name, own in numbers.items()}
-
-
 def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[int], list[str]]:
     """Return the labels of each split as numbers, and the names of the training's classes.
 
     A pretrained model that knows all of them keeps its own names and numbers. ValueError where all are one class, or
     where a split has a class that the training lacks.
     """
-    column, where = str(recipe.text.label), recipe.data.source
-    kind = tables["train"].features[column]
-    named = kind.names if isinstance(kind, ClassLabel) else None
+    column = str(recipe.text.label)
+    named = getattr(tables["train"].features[column], "names", None)
     labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
-    check_classes(labels["train"], where, column)
+    if recipe.data.test_size < 1:
+        check_classes(labels["train"], recipe.data.source, column)
     known = pretrained_classes(recipe.model.init, named or in_order(labels["train"]))
     if unknown := {label for own in labels.values() for label in own} - set(known):
         raise ValueError(
@@ -156,15 +152,13 @@ def stream_corpus(recipe: Recipe) -> Corpus:
     records = Stream.of(recipe, invalid, {column: check_text})
     held = islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)
     kept = [record[column] for record in held]
-    return Corpus(
-        **public_names(recipe.data.source),
-        texts={"validation": kept} if kept else {},
-        stream=lambda prepare, length: replace(
-            records, prepare=lambda part: prepare([record[column] for record in part]), length=length
-        ),
-        invalid_records=invalid,
-        report={"split": "a stream, whose rows are not compared with each other", "leaked": {}},
-    )
+
+    def stream(prepare: Any, length: int | None) -> Stream:
+        return replace(records, prepare=lambda part: prepare([record[column] for record in part]), length=length)
+
+    texts = {"validation": kept} if kept else {}
+    names = public_names(recipe.data.source)
+    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=STREAMED)
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
@@ -173,7 +167,5 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
     records = (record for unit in units for record in stream.read(unit, 0, 1))
     if "validation" in splits(recipe.data.source):
         records = iter(read_split(recipe, checked_columns(stream.checks), "validation", streaming=True))
-    for record in records:
-        valid = attempt(partial(validate, record, stream.checks))
-        if not isinstance(valid, InvalidRecord):
-            yield valid
+    valid = (attempt(validate, record, stream.checks) for record in records)
+    yield from (record for record in valid if not isinstance(record, InvalidRecord))

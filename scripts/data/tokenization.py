@@ -5,7 +5,7 @@ Source: byte-level BPE: Radford et al. 2019, §2.2, Language Models are Unsuperv
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,9 @@ def tokenizer_for(
     if init is not None or where not in MAKERS:
         return load_tokenizer(where, length, needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
+    tokenizer.add_special_tokens(list(SPECIAL))
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
-    pair = pair or f"{template} $B"
-    tokenizer.post_processor = TemplateProcessing(single=template, pair=pair, special_tokens=numbers)
+    tokenizer.post_processor = TemplateProcessing(template, pair or f"{template} $B", special_tokens=numbers)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=length,
@@ -77,7 +77,7 @@ def cached_tokenizer(
     return BatchTokenizer(tokenizer_for(recipe, texts, template, needs, pair))
 
 
-def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
     """Load the tokenizer of a folder or of the Hub; ValueError where there is none, or it lacks a special token."""
     hint = did_you_mean(where, list(MAKERS), "tokenizers that are trained here")
     if "/" not in where and not Path(where).is_dir():
@@ -94,12 +94,9 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTra
         loaded.pad_token = loaded.eos_token
     for kind in needs:
         if getattr(loaded, f"{kind}_token_id") is None:
-            raise ValueError(
-                f"the tokenizer of {loaded.name_or_path!r} has no {kind} token, which this architecture learns with; "
-                f"take another, or one that is trained here: {', '.join(MAKERS)}"
-            )
-    tokenizer: PreTrainedTokenizerFast = loaded
-    return tokenizer
+            missing = f"the tokenizer of {loaded.name_or_path!r} has no {kind} token"
+            raise ValueError(f"{missing}, which this architecture learns with; take one of {', '.join(MAKERS)}")
+    return loaded
 
 
 def divided(texts: Sequence[str]) -> Iterator[str]:
@@ -121,19 +118,22 @@ def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
 
 def single_bytes(texts: Sequence[str], size: int) -> Tokenizer:
     """Make a token of each of the 256 bytes."""
-    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *ALPHABET))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=numbered(ALPHABET), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
-def word_level(units: set[str], size: int, what: str) -> Tokenizer:
+def numbered(words: Iterable[str]) -> dict[str, int]:
+    """Give numbers to the special tokens, and then to the words."""
+    return {word: index for index, word in enumerate((*SPECIAL, *words))}
+
+
+def word_level(units: set[str], size: int, kind: str) -> Tokenizer:
     """Make a token of each of these units; ValueError where there are too many."""
-    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *sorted(units)))}
+    vocabulary = numbered(sorted(units))
     if len(vocabulary) > size:
-        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(units)} {what} need")
+        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(units)} {kind} need")
     return Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
 
 
@@ -142,7 +142,6 @@ def characters(texts: Sequence[str], size: int) -> Tokenizer:
     tokenizer = word_level(set().union(*texts), size, "characters")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
@@ -153,7 +152,6 @@ def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
         raise ValueError(f"the texts have {taken[0]!r}, a control token of text.tokenizer=words; take bpe")
     tokenizer = word_level(words, size, "words")
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
@@ -165,38 +163,29 @@ def wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
     letters = sorted(set().union(*(normalizer.normalize_str(text) for text in texts)) - {" "})
     # Its trainer numbers continuations as it meets them, and that in an order that differs from process to process.
     first = [*SPECIAL, *(f"##{letter}" for letter in letters)]
-    trained.train_from_iterator(
-        divided(texts), trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-    )
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+    trained.train_from_iterator(divided(texts), trainer)
     tokenizer = Tokenizer(models.WordPiece(vocab=trained.get_vocab(), unk_token=UNKNOWN))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
 MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
-    "bpe": byte_level_bpe,
-    "wordpiece": wordpiece,
-    "characters": characters,
-    "words": whole_words,
+    "bpe": byte_level_bpe, "wordpiece": wordpiece, "characters": characters, "words": whole_words,
     "bytes": single_bytes,
-}
+}  # fmt: skip
 
 
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """Return the ids of each text, with those of the template around them."""
     if not texts:  # of a stream, where all records of a chunk were invalid
         return []
-    if is_own(tokenizer):
-        options["split_special_tokens"] = True  # a text of HTML has <s> and </s>, too
+    if all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL)):
+        # Trained here: a text of HTML has <s> and </s>, too. Those of others are written into texts on purpose.
+        options["split_special_tokens"] = True
     rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in rows]
-
-
-def is_own(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Tell whether a tokenizer was trained here; people write the control tokens of others into texts on purpose."""
-    return all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL))
 
 
 def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:

@@ -39,14 +39,11 @@ def is_much(counts: Mapping[str, Any]) -> bool:
 
 def truncated_sentence(counts: Mapping[str, Any]) -> str:
     """Say how many texts were truncated, and which value of the field would leave most whole; empty for none."""
-    some = [
-        f"{count:,} of the {split} split ({100 * counts['share'][split]:.2f} %)"
-        for split, count in counts.get("texts", {}).items()
-        if count
-    ]
+    shares, field = counts.get("share", {}), counts.get("field")
+    some = [f"{count:,} of the {split} split ({100 * shares[split]:.2f} %)"
+            for split, count in counts.get("texts", {}).items() if count]  # fmt: skip
     if not some:
         return ""
-    where = f"{counts['field']}={counts['length']}" if counts["field"] else f"{counts['length']}"
-    told = f"Texts were truncated to {where} tokens: {', '.join(some)}"
-    longer = f"; {counts['field']}={counts['enough']} would leave {100 * FITTING:.0f} % of the training texts whole"
-    return told + (longer if counts["field"] and counts["enough"] > counts["length"] else "") + "."
+    longer = f"; {field}={counts['enough']} would leave {100 * FITTING:.0f} % of the training texts whole"
+    told = f"Texts were truncated to {f'{field}=' * bool(field)}{counts['length']} tokens: {', '.join(some)}"
+    return told + (longer if field and counts["enough"] > counts["length"] else "") + "."

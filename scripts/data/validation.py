@@ -15,9 +15,8 @@ from PIL import Image
 
 from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomically
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.examples import Record
+from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.image import to_rgb, upright_image
-from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
 
 # Returns the value of a column as it is used, or checks the values of several; raises InvalidRecord.
 Check = Callable[..., Any]
@@ -38,9 +37,7 @@ def check_class(value: Any) -> Any:
     """Return the name or number of a class, or a number; InvalidRecord where there is none."""
     if value is None or value != value or (isinstance(value, str) and not value.strip()):
         raise InvalidRecord("missing")
-    if isinstance(value, float) and not isfinite(value):
-        raise InvalidRecord(f"{value} is no finite number")
-    return value
+    return check_number(value) if isinstance(value, float) else value
 
 
 def check_number(value: Any) -> float:
@@ -56,10 +53,10 @@ def check_number(value: Any) -> float:
 
 def check_label(value: Any, names: Sequence[str]) -> int:
     """Return the number of a class, which may be given by its name; -1 is no class, as in data sets of the Hub."""
-    if isinstance(value, str):
-        if value not in names:
-            raise InvalidRecord(f"label {value!r} is not known")
+    if isinstance(value, str) and value in names:
         return names.index(value)
+    if isinstance(value, str):
+        raise InvalidRecord(f"label {value!r} is not known")
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a label")
     if not 0 <= value < len(names):
@@ -109,24 +106,23 @@ def file_bytes(value: Any, kind: str) -> bytes:
         raise InvalidRecord(f"damaged {kind}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def checked_columns(checks: Checks) -> list[str]:
+    """Return the columns that checks read."""
+    return [name for names in checks for name in ((names,) if isinstance(names, str) else names)]
+
+
 def validate(record: Record, checks: Checks) -> Record:
     """Return the record's own columns, as the checks give them; InvalidRecord names the first that is wrong."""
     if record.get("_invalid") is not None:
         raise InvalidRecord(record["_invalid"])
     columns = {name: value for name, value in record.items() if name not in ORIGIN}
     for names, check in checks.items():
-        each = (names,) if isinstance(names, str) else names
-        try:
-            made = check(*map(record.get, each))
-        except InvalidRecord as error:
-            raise InvalidRecord(f"{' and '.join(each)}: {error}") from None
+        read = checked_columns({names: check})
+        made = attempt(check, *map(record.get, read))
+        if isinstance(made, InvalidRecord):
+            raise InvalidRecord(f"{' and '.join(read)}: {made}")
         columns |= {names: made} if isinstance(names, str) else {}
     return columns
-
-
-def checked_columns(checks: Checks) -> list[str]:
-    """Return the columns that checks read."""
-    return [name for names in checks for name in ((names,) if isinstance(names, str) else names)]
 
 
 class RecordValidation:
@@ -147,24 +143,22 @@ class RecordValidation:
         self.path = folder / "bad-records.jsonl"
         before = read_lines(self.path)
         written = {(line["file"], line["row"]) for line in before}
-        new = [line for line in self.skipped if (line["file"], line["row"]) not in written]
-        if is_main and (before or new):
-            # Anew, for a kill may have cut its last line.
-            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in before + new))
+        lines = before + [line for line in self.skipped if (line["file"], line["row"]) not in written]
+        if is_main and lines:  # anew, for a kill may have cut its last line
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         self.known |= written
 
     def add(self, record: Mapping[str, Any], reason: str) -> str:
         """Log an invalid record; return its file, row and reason in words."""
-        file, row = record["_file"], record["_row"]
-        if (file, row) not in self.known:
-            self.known.add((file, row))
-            line = {"file": file, "row": row, "reason": reason}
+        line = {"file": record["_file"], "row": record["_row"], "reason": reason}
+        if (key := (line["file"], line["row"])) not in self.known:
+            self.known.add(key)
             self.skipped.append(line)
             if self.path:
                 # In one piece, for other processes write too.
                 with full_disk_named(self.path), self.path.open("a", encoding="utf-8") as opened:
                     opened.write(json.dumps(line) + "\n")
-        return f"{file}, row {row}: {reason}"
+        return "{file}, row {row}: {reason}".format(**line)
 
     def check_share(self, invalid: int, total: int, first: str, allowed: float = 0) -> None:
         """Raise ValueError where more records are invalid than their share, and than `allowed` in a small sample."""
@@ -199,21 +193,18 @@ def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processe
                       remove_columns=data.column_names, num_proc=processes, desc="validating records")  # fmt: skip
     reasons = mapped["_reason"][:]
     invalid = [index for index, reason in enumerate(reasons) if reason is not None]
-    messages = [log.add(origin_of(data, index), reasons[index]) for index in invalid]
+    has_origin, name = "_file" in data.column_names, str(data.info.dataset_name or "data")
+    origins: Any = data.select_columns(list(ORIGIN)) if has_origin else [
+        {"_file": name, "_row": row} for row in range(1, len(data) + 1)
+    ]  # fmt: skip
+    messages = [log.add(origins[index], reasons[index]) for index in invalid]
     log.check_share(len(invalid), len(data), messages[0] if messages else "")
     valid = data.select([index for index, reason in enumerate(reasons) if reason is None]) if invalid else data
     return valid.remove_columns([name for name in ORIGIN if name in valid.column_names])
 
 
-def origin_of(data: Dataset, index: int) -> Mapping[str, Any]:
-    """Return the origin of a record; that of data sets not read from files is their order."""
-    if "_file" not in data.column_names:
-        return {"_file": str(data.info.dataset_name or "data"), "_row": index + 1}
-    return data.select_columns(list(ORIGIN))[index]
-
-
 def reasons_of(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[str | None]]:
     """Return why each record of a batch is invalid, or None."""
     records = (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
-    made = [attempt(partial(validate, record, checks)) for record in records]
+    made = [attempt(validate, record, checks) for record in records]
     return {"_reason": [str(each) if isinstance(each, InvalidRecord) else None for each in made]}

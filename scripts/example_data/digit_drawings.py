@@ -25,9 +25,7 @@ NAMES = "zero one two three four five six seven eight nine".split()
 SIDE, LEVELS = 8, 17
 STROKES = ("light", "bold")
 DRAWN = 6  # images of each caption on the picture
-PICTURE = {
-    "drawings.png": f"Drawn by the model, {DRAWN} for each caption, and on the right as many by people (test split)"
-}
+PICTURE = f"Drawn by the model, {DRAWN} for each caption, and on the right as many by people (test split)"
 
 
 def digit_drawings(recipe: Recipe) -> PromptedCorpus:
@@ -41,17 +39,11 @@ def digit_drawings(recipe: Recipe) -> PromptedCorpus:
     whole = Columns({"levels": torch.from_numpy(bundled.data).long(), "labels": torch.from_numpy(bundled.target)})
     train, test = (part.columns for part in split_off(whole, 0.2))
     ink = [float(train["levels"][train["labels"] == digit].sum(1).median()) for digit in range(len(NAMES))]
-    splits = {
-        name: list(zip(part["levels"], part["labels"].tolist(), strict=True))
-        for name, part in {"train": train, "test": test}.items()
-    }
-    corpus = Corpus(
-        "digit-drawings",
-        "scikit-learn digits and captions",
-        HOME,
-        texts={name: [caption(*image, ink) for image in images] for name, images in splits.items()},
-        targets={name: [as_words(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
-    )
+    splits = {name: list(zip(part["levels"], part["labels"].tolist(), strict=True))
+              for name, part in {"train": train, "test": test}.items()}  # fmt: skip
+    texts = {name: [caption(*image, ink) for image in images] for name, images in splits.items()}
+    targets = {name: [as_words(levels.tolist()) for levels, _ in images] for name, images in splits.items()}
+    corpus = Corpus("digit-drawings", "scikit-learn digits and captions", HOME, texts, targets=targets)
     score = partial(score_drawings, train["levels"].numpy(), train["labels"].numpy(), ink)
     usage = Path(__file__).with_suffix(".usage.txt").read_text(encoding="utf-8").strip()
     return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), partial(baselines, score), usage)
@@ -94,14 +86,19 @@ def score_drawings(
 
 
 def baselines(score: partial[dict[str, float]], corpus: Corpus) -> Baselines:
-    """Score what people drew, and images whose pixels depend on caption and place alone."""
-    chances = histogram(corpus)
-    random = np.random.default_rng(0)
-    people, alone = {}, {}
+    """Score drawings of people, and images whose pixels depend on caption and place alone.
+
+    The chance of each level is counted at each pixel by caption, (64, 17), smoothed by a tenth of an image.
+    """
+    counts: dict[str, np.ndarray] = {}
+    for prompt, drawing in zip(corpus.texts["train"], corpus.targets["train"], strict=True):
+        count = counts.setdefault(prompt, np.full((SIDE * SIDE, LEVELS), 0.1))
+        count[np.arange(SIDE * SIDE), parse(drawing)] += 1
+    random, people, alone = np.random.default_rng(0), {}, {}
     for name in corpus.evaluated:
         prompts, drawings = corpus.texts[name], corpus.targets[name]
         people[name] = score(prompts, drawings)
-        tables = np.stack([chances[prompt] for prompt in prompts])  # (N, 64, 17)
+        tables = np.stack([counts[prompt] / counts[prompt].sum(1, keepdims=True) for prompt in prompts])  # (N, 64, 17)
         seen = np.take_along_axis(tables, np.stack(list(map(parse, drawings)))[..., None], axis=2)
         draws = (tables.cumsum(2) < random.uniform(size=(*tables.shape[:2], 1))).sum(2).clip(max=LEVELS - 1)
         bits = float(-np.log2(seen).mean())
@@ -109,25 +106,13 @@ def baselines(score: partial[dict[str, float]], corpus: Corpus) -> Baselines:
     return {"what people drew": people, "each pixel by itself": alone}
 
 
-def histogram(corpus: Corpus) -> dict[str, np.ndarray]:
-    """Count how likely each level is at each pixel by caption, (64, 17), smoothed by a tenth of an image."""
-    counts: dict[str, np.ndarray] = {}
-    for prompt, drawing in zip(corpus.texts["train"], corpus.targets["train"], strict=True):
-        count = counts.setdefault(prompt, np.full((SIDE * SIDE, LEVELS), 0.1))
-        count[np.arange(SIDE * SIDE), parse(drawing)] += 1
-    return {prompt: count / count.sum(1, keepdims=True) for prompt, count in counts.items()}
-
-
 def draw(corpus: Corpus, generate: Generate, folder: Path) -> dict[str, str]:
     """Draw generated images: a row for each digit, light ones, bold ones, and those of people."""
     captions = [f"a {stroke} {name}" for name in NAMES for stroke in STROKES]
     drawn = generate([text for text in captions for _ in range(DRAWN)])
     ours = [tile(drawn[start : start + DRAWN]) for start in range(0, len(drawn), DRAWN)]
-    theirs = [
-        tile([target for text, target in zip(corpus.texts["test"], corpus.targets["test"], strict=True)
-              if text.endswith(name)][:DRAWN])
-        for name in NAMES
-    ]  # fmt: skip
+    pairs = list(zip(corpus.texts["test"], corpus.targets["test"], strict=True))
+    theirs = [tile([target for text, target in pairs if text.endswith(name)][:DRAWN]) for name in NAMES]
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots(1, 3)
     columns = {"a light …": ours[::2], "a bold …": ours[1::2], "people": theirs}
@@ -136,11 +121,9 @@ def draw(corpus: Corpus, generate: Generate, folder: Path) -> dict[str, str]:
         axis.set(title=title, xticks=[], yticks=[])
     axes[0].set_yticks([(SIDE + 1) * row + SIDE / 2 for row in range(len(NAMES))], NAMES)
     figure.savefig(folder / "drawings.png", dpi=110)
-    return dict(PICTURE)
+    return {"drawings.png": PICTURE}
 
 
 def tile(drawings: Sequence[str]) -> np.ndarray:
     """Join images side by side, with a line of blank pixels between them."""
-    return np.concatenate(
-        [np.pad(parse(drawing).reshape(SIDE, SIDE), ((0, 1), (0, 1))) for drawing in drawings], axis=1
-    )
+    return np.concatenate([np.pad(parse(each).reshape(SIDE, SIDE), ((0, 1), (0, 1))) for each in drawings], axis=1)

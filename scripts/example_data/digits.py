@@ -25,26 +25,17 @@ def digits(recipe: Recipe) -> ImageData:
 
     A `holdout` is taken from the rest. Training images are changed as the recipe's `augment` says.
     """
-    bundled = load_digits()
-    processor = image_processor(8)
+    bundled, processor, holdout = load_digits(), image_processor(8), recipe.data.holdout
     levels = (bundled.images * (255 / 16)).round().astype(np.uint8)
     pixels = processor([Image.fromarray(level) for level in levels], return_tensors="pt")["pixel_values"]
     train, test = split_off(Columns({"pixel_values": pixels, "labels": torch.from_numpy(bundled.target)}), 0.2)
-    holdout = recipe.data.holdout
     train, *held_out = split_off(train, holdout) if holdout else (train,)
     splits = {**dict(zip(["validation"], held_out, strict=False)), "test": test}
     return ImageData(
-        name="digits",
-        title="scikit-learn digits",
-        source=HOME,
-        train=train,
-        splits=splits,
-        labels=[str(label) for label in bundled.target_names],
-        processor=processor,
+        "digits", "scikit-learn digits", HOME, train, splits, [str(label) for label in bundled.target_names], processor,
         collate=partial(augment_batch, recipe=recipe) if recipe.data.augment != Augmentation() else stack,
-        sample=to_image(train.columns["pixel_values"][0]),
-        baselines=partial(support_vectors, train, splits),
-    )
+        sample=to_image(train.columns["pixel_values"][0]), baselines=partial(support_vectors, train, splits),
+    )  # fmt: skip
 
 
 def split_off(examples: Columns, share: float) -> tuple[Columns, Columns]:

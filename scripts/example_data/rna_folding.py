@@ -9,9 +9,8 @@ A structure is a set of nested pairs AU, GC and GU. Pairs divide it into loops, 
 - what no pair encloses costs nothing.
 
 Which bases pair therefore depends on the whole chain: a helix has to pay for the loop it closes, and competes with all
-helices that need one of its bases or cross it. Energies are those of Turner's tables (`rna_folding.yaml`) without what
-these say of bases beside pairs, of special loops and of ends of helices. Programs such as RNAfold, which know these,
-find other structures.
+helices that need one of its bases or cross it. Energies are those of Turner's tables (`rna_folding.yaml`) without bases
+beside pairs, special loops and ends of helices, with which programs such as RNAfold find other structures.
 
 Source: Zuker & Stiegler 1981, https://doi.org/10.1093/nar/9.1.133; of nested pairs alone Nussinov & Jacobson 1980,
     https://doi.org/10.1073/pnas.77.11.6309
@@ -41,32 +40,25 @@ TOGETHER = 512  # chains that are folded at once
 Choices = tuple[NDArray[np.int32], NDArray[np.bool_]]
 
 
-def stack_energies() -> NDArray[np.int32]:
-    """Return the energies of stacks (5, 5, 5, 5): by the outer pair from 5' to 3', then the inner one."""
-    energies = np.full((NONE + 1,) * 4, IMPOSSIBLE, np.int32)
-    for outer, row in TABLES["stacks"].items():
-        for inner, energy in row.items():
-            energies[tuple(map(BASES.index, outer + inner))] = energy
-    return energies
-
-
-STACKS = stack_energies()
+# Energies of stacks (5, 5, 5, 5): by the outer pair from 5' to 3', then the inner one.
+STACKS = np.full((NONE + 1,) * 4, IMPOSSIBLE, np.int32)
+for outer, row in TABLES["stacks"].items():
+    for inner, energy in row.items():
+        STACKS[tuple(map(BASES.index, outer + inner))] = energy
 CAN_PAIR = np.asarray((STACKS < IMPOSSIBLE).any((2, 3)))
 
 
 def hairpin(unpaired: int) -> int:
     """Return the energy of a hairpin of so many bases."""
     most = max(TABLES["hairpins"])
-    energy: int = TABLES["hairpins"][min(unpaired, most)]
-    return energy + round(GROWTH * log(max(unpaired / most, 1)))
+    return int(TABLES["hairpins"][min(unpaired, most)]) + round(GROWTH * log(max(unpaired / most, 1)))
 
 
 def inner_loop(left: int, right: int) -> int:
     """Return the energy of a bulge or interior loop with so many unpaired bases; 0 of a stack, whose bases decide."""
     if left and right:
-        energy: int = TABLES["interior_loops"][left + right] + TABLES["asymmetry"] * abs(left - right)
-        return energy
-    return TABLES["bulges"].get(left + right, 0)
+        return int(TABLES["interior_loops"][left + right] + TABLES["asymmetry"] * abs(left - right))
+    return int(TABLES["bulges"].get(left + right, 0))
 
 
 @cache

@@ -48,17 +48,11 @@ def captioned_shapes(recipe: Recipe) -> CaptionData:
     levels, numbers = gallery(unseen, CAPTION_TESTS, 2)
     test = numbered([gallery(seen, CAPTION_TESTS, 1), (levels, [len(seen) + number for number in numbers])])
     held = int(recipe.text.made * recipe.data.holdout)
-    return CaptionData(
-        name="shapes-captions",
-        title=f"{recipe.text.symbols} shapes in eight colours, and captions",
-        source=HOME,
-        captions=[caption(pair) for pair in (*seen, *unseen)],
-        seen=len(seen),
-        train=train.select(slice(held, None)),
-        splits={**({"validation": train.select(slice(0, held))} if held else {}), "test": test},
-        side=CAPTION_SIDE,
-        vocab_size=VOCAB_SIZE,
-    )
+    title = f"{recipe.text.symbols} shapes in eight colours, and captions"
+    captions, splits = [caption(pair) for pair in (*seen, *unseen)], {"test": test}
+    splits = {"validation": train.select(slice(0, held)), **splits} if held else splits
+    train = train.select(slice(held, None))
+    return CaptionData("shapes-captions", title, HOME, captions, len(seen), train, splits, CAPTION_SIDE, VOCAB_SIZE)
 
 
 def numbered(galleries: Sequence[tuple[NDArray[np.uint8], list[int]]]) -> Columns:
@@ -109,19 +103,18 @@ def paint(
     return (levels + noise * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
 
 
-def draw_shape(pair: Pair, random: np.random.Generator) -> NDArray[np.uint8]:
-    """Draw a shape anywhere, of any size, turned a little, in a shade of the colour."""
-    colour, shape = pair
-    size, turn = random.uniform(5, 11), random.uniform(-0.05, 0.05)
-    middle = random.uniform(size, CAPTION_SIDE - size, 2)
-    return paint([(colour, outline(shape, middle, size, turn))], CAPTION_SIDE, CAPTION_NOISE, random)
-
-
 def gallery(pairs: Sequence[Pair], count: int, seed: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """Draw images, and return the number of the pair that each shows; the same ones every time."""
-    random = np.random.default_rng(seed)
+    """Draw images, and return the number of the pair that each shows; the same ones every time.
+
+    A shape is anywhere, of any size, turned a little, in a shade of the colour.
+    """
+    random, images = np.random.default_rng(seed), []
     numbers = [int(number) for number in random.integers(0, len(pairs), count)]
-    return np.stack([draw_shape(pairs[number], random) for number in numbers]), numbers
+    for colour, shape in (pairs[number] for number in numbers):
+        size, turn = random.uniform(5, 11), random.uniform(-0.05, 0.05)
+        corners = outline(shape, random.uniform(size, CAPTION_SIDE - size, 2), size, turn)
+        images.append(paint([(colour, corners)], CAPTION_SIDE, CAPTION_NOISE, random))
+    return np.stack(images), numbers
 
 
 def scenes(recipe: Recipe) -> ObjectData:
@@ -135,10 +128,12 @@ def scenes(recipe: Recipe) -> ObjectData:
     # As data sets of the Hub have them; boxes are left, top, width and height in pixels.
     objects = {"bbox": List(List(Value("float64"), length=4)), "category": List(ClassLabel(names=names))}
     features = Features({"image": ImageFeature(decode=False), "objects": objects})
-    tables = {}
-    for seed, (split, count) in enumerate({"train": recipe.text.made, "test": SCENE_TESTS}.items()):
-        records = [scene(names, np.random.default_rng((seed, place))) for place in range(count)]
-        tables[split] = Dataset.from_list(records, features)
+    tables = {
+        split: Dataset.from_list(
+            [scene(names, np.random.default_rng((seed, place))) for place in range(count)], features
+        )
+        for seed, (split, count) in enumerate({"train": recipe.text.made, "test": SCENE_TESTS}.items())
+    }
     return object_data(recipe, tables, names, name="shapes-detect", title="shapes in boxes", source=HOME)
 
 

@@ -51,11 +51,8 @@ def spoken_digits(recipe: Recipe) -> SpeechData:
 def make(count: int, folder: Path) -> None:
     """Write the data of both splits, whole or not at all."""
     train_voices = [voice for voice in VOICES if voice not in HELD_OUT]
-    # First, so that the test is the same whatever else is made.
-    splits = {
-        "test": draw(TEST_SIZE, HELD_OUT, np.random.default_rng(1)),
-        "train": draw(count, train_voices, np.random.default_rng(0)),
-    }
+    splits = {"test": draw(TEST_SIZE, HELD_OUT, 1), "train": draw(count, train_voices, 0)}
+    # The test comes first, to be the same whatever else is made.
     sounds = iter(speak([line for lines in splits.values() for line in lines]))
     random = np.random.default_rng(2)
     with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as place:
@@ -68,9 +65,9 @@ def make(count: int, folder: Path) -> None:
             os.rename(place, folder)
 
 
-def draw(count: int, voices: Any, random: np.random.Generator) -> list[list[Any]]:
+def draw(count: int, voices: Any, seed: int) -> list[list[Any]]:
     """Draw texts of one to four digits, each with a voice, a speed and a pitch."""
-    lines = []
+    random, lines = np.random.default_rng(seed), []
     for _ in range(count):
         digits = random.integers(0, len(DIGITS), random.integers(1, MAX_DIGITS + 1))
         voice = f"{random.choice(ACCENTS)}+{random.choice(voices)}"

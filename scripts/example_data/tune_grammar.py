@@ -82,15 +82,9 @@ def melody(tonic: str, mode: str, harmony: str, eighth: int, last: str | None, *
 
 
 def note(tonic: str, mode: str, degree: int) -> str:
-    """Return the name of a degree of the scale, such as Eb4."""
-    octave, step = divmod(degree, 7)
-    place = NAMES.index(tonic)
-    # From the tonic nearest to middle C, 60, on.
-    return key_name((60 if place <= 6 else 48) + place + 12 * octave + STEPS[mode][step])
-
-
-def key_name(key: int) -> str:
-    """Return the name of a key; middle C is C4."""
+    """Return the name of a degree of the scale, such as Eb4, from the tonic nearest to middle C on, which is C4."""
+    (octave, step), place = divmod(degree, 7), NAMES.index(tonic)
+    key = (60 if place <= 6 else 48) + place + 12 * octave + STEPS[mode][step]
     return f"{NAMES[key % 12]}{key // 12 - 1}"
 
 
@@ -128,8 +122,7 @@ def bits(prompt: str, words: Sequence[str]) -> float:
         return inf
     total = 0.0
     for place, word in enumerate(words):
-        chance = following(prompt, words[:place]).get(word, 0.0)
-        if chance == 0.0:
+        if not (chance := following(prompt, words[:place]).get(word, 0.0)):
             return inf
         total -= log2(chance)
     return total

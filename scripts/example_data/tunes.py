@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite, log, log2
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,9 +19,6 @@ from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus, paired
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 from qkv.scripts.recipes.schema import Recipe
-
-if TYPE_CHECKING:
-    from mido import MidiTrack
 
 SHOWN = [f"{key} {form}" for key, form in zip(("G major", "A minor", "Eb major", "E minor"), FORMS, strict=True)]
 ANY = "*"  # in place of the token before last where it does not matter
@@ -57,29 +53,29 @@ def tunes(recipe: Recipe) -> PromptedCorpus:
 
 
 def score_tunes(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
-    """Return the shares of notes in the key, of repeated bars that are repeated, and of tunes that break no rule."""
+    """Return the shares of notes in the key, of repeated bars that are repeated, and of tunes that break no rule.
+
+    The last bar ends the tune whatever the form repeats.
+    """
     notes, repeated, lawful = [], [], []
     for prompt, words in zip(prompts, map(str.split, made), strict=True):
-        tonic, mode, _ = prompt.split()
+        tonic, mode, form = prompt.split()
         notes += [word in scale(tonic, mode) for word in words if word[0].isalpha()]
+        firsts = [2 * form.index(form[bar // 2]) + bar % 2 for bar in range(BARS - 1)]
         repeated += [words[bar * ROW : (bar + 1) * ROW] == words[first * ROW : (first + 1) * ROW]
-                     for bar, first in repeats(prompt)]  # fmt: skip
+                     for bar, first in enumerate(firsts) if first < bar]  # fmt: skip
         lawful.append(isfinite(bits(prompt, words)))
     shares = {"notes_in_key": notes, "bars_in_form": repeated, "lawful": lawful}
     return {name: float(np.mean(values)) if values else 0.0 for name, values in shares.items()}
 
 
-def repeats(prompt: str) -> list[tuple[int, int]]:
-    """Return the bars that a form repeats, each with the first; the last bar ends the tune whatever it is."""
-    form = prompt.split()[2]
-    firsts = [(bar, 2 * form.index(form[bar // 2]) + bar % 2) for bar in range(BARS - 1)]
-    return [(bar, first) for bar, first in firsts if first < bar]
-
-
 def baselines(corpus: Corpus) -> Baselines:
-    """Score the rules themselves, which are the optimum, and a trigram model."""
+    """Score the rules themselves, which are the optimum, and a trigram model of the training."""
     lawful, near = {}, {}
-    counts = count_contexts(corpus)
+    counts: Counter[tuple[str, ...]] = Counter()
+    for text in corpus.targets["train"]:
+        for context, word in contexts(text):
+            counts.update([context, (*context, word), context[:2], (*context[:2], ANY, word)])
     kinds = len({word for text in corpus.targets["train"] for word in text.split()})
     for name in corpus.evaluated:
         prompts, made = corpus.texts[name], corpus.targets[name]
@@ -95,15 +91,6 @@ def contexts(text: str) -> list[tuple[tuple[str, ...], str]]:
     """Return each token of a tune after its place in the bar and the two tokens before it, the last one first."""
     words = ["", "", *text.split()]
     return [((str(i % ROW), words[i + 1], words[i]), words[i + 2]) for i in range(len(words) - 2)]
-
-
-def count_contexts(corpus: Corpus) -> Counter[tuple[str, ...]]:
-    """Count in training how often each token followed a context, and how often each context came."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for text in corpus.targets["train"]:
-        for context, word in contexts(text):
-            counts.update([context, (*context, word), context[:2], (*context[:2], ANY, word)])
-    return counts
 
 
 def probability(counts: Counter[tuple[str, ...]], kinds: int, context: tuple[str, ...], word: str) -> float:
@@ -160,27 +147,20 @@ def harmony(words: Sequence[str]) -> list[Note]:
 
 def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 110.0) -> None:
     """Write a MIDI file of parts that sound together, `tempo` quarter notes a minute, whole or not at all."""
-    from mido import MetaMessage, MidiFile, bpm2tempo
+    from mido import Message, MetaMessage, MidiFile, MidiTrack, bpm2tempo
 
     file = MidiFile(ticks_per_beat=TICKS)
     for channel, notes in enumerate(parts):
-        file.tracks.append(track(notes, channel))
+        events = [(round(time * TICKS), kind, note.key, velocity) for note in notes for kind, velocity, time in
+                  (("note_on", note.velocity, note.start), ("note_off", 0, note.end))]  # fmt: skip
+        # Notes end (off) before others begin (on) at the same time, or a repeated key would fall silent.
+        events.sort(key=lambda event: event[:2])
+        befores = [0, *(time for time, *_ in events)]
+        file.tracks.append(MidiTrack(
+            Message(kind, channel=channel, note=key, velocity=velocity, time=time - before)
+            for (time, kind, key, velocity), before in zip(events, befores, strict=False)
+        ))  # fmt: skip
     file.tracks[0].insert(0, MetaMessage("set_tempo", tempo=bpm2tempo(tempo)))
     content = BytesIO()
     file.save(file=content)
     write_atomically(path, content.getvalue())
-
-
-def track(notes: Sequence[Note], channel: int) -> "MidiTrack":
-    """Return the events of a part, each so many ticks after the one before."""
-    from mido import Message, MidiTrack
-
-    messages = [
-        Message(kind, channel=channel, note=note.key, velocity=velocity, time=round(time * TICKS))
-        for note in notes
-        for kind, velocity, time in (("note_on", note.velocity, note.start), ("note_off", 0, note.end))
-    ]
-    # Notes end (off) before others begin (on) at the same time, or a repeated key would fall silent.
-    messages.sort(key=lambda message: (message.time, message.type))
-    times = [0, *(message.time for message in messages)]
-    return MidiTrack(message.copy(time=message.time - before) for message, before in zip(messages, times, strict=False))

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
-from qkv.scripts.common.files import RECORD
-from qkv.scripts.publishing.card.card import FOLDER, write_card
+from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.publishing.card.card import FOLDER, record_card
 from qkv.scripts.publishing.export.run_folder import CARD, write_run_card
 from qkv.scripts.recipes.loading import names
 
@@ -33,5 +33,5 @@ def write(record: Path) -> Path:
     if path.name == RECORD:
         return write_run_card(path.parent)
     card = path.with_name(CARD)
-    write_card(path, card)
+    write_atomically(card, record_card(path))
     return card

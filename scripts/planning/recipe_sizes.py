@@ -33,8 +33,6 @@ def generated(recipe: Recipe) -> tuple[str, int, Fields, dict[str, int]]:
     table: dict[str, tuple[str, int, Fields, dict[str, int]]] = {
         "copy": letters,
         "reverse": letters,
-        "listops": ("words", len(long_texts.OPERATORS) + 11, {"num_labels": 10}, {}),
-        "recall": ("words", symbols + values, {}, {}),
         "associative-recall": ("words", symbols * (1 + values), {"num_labels": values}, {}),
         "rna-folds": ("characters", len(rna_folding.BASES), {}, {}),
         "digits": ("", 0, {"num_labels": len(digit_drawings.NAMES)}, {}),

@@ -23,8 +23,8 @@ from transformers.initialization import no_init_weights, no_tie_weights
 from qkv.scripts.planning.arguments import NODE, Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
-from qkv.scripts.training.memory.tracker import MemoryTracker
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 aten = torch.ops.aten
@@ -142,8 +142,8 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         with memory, communication if setup.world_size > 1 else nullcontext():
             untrained = take_step(model, optimizer, batch, setup, memory, communication)
         memory.forget(states(optimizer, untrained), "optimizer")
-        found = Step({kind: size for kind, size in memory.peak.items() if size}, [*communication.collectives.values()])
-        return with_buckets(found, model, setup) if setup.strategy == "ddp" and setup.world_size > 1 else found
+        step = Step({kind: size for kind, size in memory.peak.items() if size}, [*communication.collectives.values()])
+        return with_buckets(step, model, setup) if setup.strategy == "ddp" and setup.world_size > 1 else step
 
 
 def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:

@@ -87,7 +87,7 @@ class Source:
 
     @property
     def where(self) -> str:
-        """Return the name that transformers loads: the folder, or the Hub id where its own code is to run."""
+        """Return the name that transformers loads: the folder, or the Hub id of a model with remote code."""
         on_hub = "trust_remote_code" in self.options and not Path(self.name).is_dir()
         return at_revision(self.name, None)[0] if on_hub else str(self.folder)
 

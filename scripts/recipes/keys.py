@@ -22,7 +22,7 @@ from qkv.scripts.recipes.schema import (
     Text,
 )
 
-# Parts of the tree whose fields files write under their own names, and parts that files write as groups.
+# Parts of the tree whose fields files write without the name of the part, and parts that files write as groups.
 PARTS: dict[str, type] = {
     "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
     "output": Output,

@@ -16,7 +16,7 @@ from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
-# What a recipe says about its own data, and so about no others.
+# Fields about the data of a recipe, left out with other data.
 STORY = ("title", "limits", "prompt")
 TEXTS, QUOTES = {*STORY, *(f"card.{name}" for name in types_of(Card))}, ("'", '"')
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
@@ -40,7 +40,7 @@ def is_path(name: str) -> bool:
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError says what is wrong."""
+    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError for a mistake."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(missing(name))
@@ -72,7 +72,7 @@ def pairs(words: Sequence[str], example: str = "seed=1") -> Iterator[tuple[str, 
         key, equals, value = word.partition("=")
         if not (key and equals):
             raise ValueError(f"{word!r} is not key=value; write for example {example}")
-        # Sentences stay as they are typed: YAML would take a colon or a hash in them for its own.
+        # Sentences stay as they are typed, with the colons and hashes that mean something in YAML.
         yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
 
@@ -127,7 +127,7 @@ def converted(values: Fields, types: Fields, prefix: str = "") -> Fields:
 
 
 def convert(key: str, value: Any, kind: Any) -> Any:
-    """Convert a value to the type of its field; ValueError says what was expected."""
+    """Convert a value to the type of its field; ValueError for another type."""
     if NoneType in get_args(kind):
         return None if value is None else convert(key, value, get_args(kind)[0])
     if value is None:

@@ -12,7 +12,7 @@ from PIL import Image
 from qkv.scripts.attention_view.inputs import read_row
 from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
 from qkv.scripts.prediction.source import CONTACTS, Source, open_source
 
@@ -24,7 +24,7 @@ SCORED: dict[str, dict[str, Any]] = {
     "image-classification": {"top_k": 10},
     CHOICES: {"hypothesis_template": "{}"},
 }
-# Components of the inputs, by medium and by task.
+# Components of the inputs, by medium and by task, and of the answers.
 TEXTBOX = partial(gr.Textbox, lines=3, max_length=10_000)
 SCORE = partial(gr.Slider, 0.01, 1, 0.5, label="Least score")
 WRITTEN = {
@@ -40,6 +40,7 @@ INPUTS = {
     CONTACTS: {"threshold": SCORE},
     **dict.fromkeys(TEXTS, WRITTEN),
 }
+OUTPUTS = {"object-detection": gr.AnnotatedImage, "token-classification": gr.HighlightedText, CONTACTS: gr.JSON}
 SKETCHPAD = partial(gr.Sketchpad, label="Drawing", type="pil", layers=False, transforms=(), canvas_size=(280, 280))
 CHARACTER = re.compile(r"(LABEL_)?\w")  # a label that a person can draw
 Values = dict[str, Any]
@@ -47,12 +48,12 @@ Values = dict[str, Any]
 
 def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     """Return the answer to the inputs of the page, and its attention as HTML; gr.Error where an input is wrong."""
-    given = dict(zip(names, values, strict=True))
-    options = {name: given[name] for name in ("max_new_tokens", "temperature", "threshold") if given.get(name)}
+    typed = dict(zip(names, values, strict=True))
+    options = {name: typed[name] for name in ("max_new_tokens", "temperature", "threshold") if typed.get(name)}
     try:
-        own = READERS[source.medium](given_input(given, source.medium), source, Path())
-        own = {"text": own, "text_pair": given["pair"]} if "pair" in given else own
-        answer, second = (None, None) if source.task in TEXTS else answered(source, own, given, options)
+        own = READERS[source.medium](input_of(typed, source.medium), source, Path())
+        own = {"text": own, "text_pair": typed["pair"]} if "pair" in typed else own
+        answer, second = (None, None) if source.task in TEXTS else answered(source, own, typed, options)
         reading = read_row(source, own, second, options)
         view = view_of(title_of(source), reading, None, None)
     except (InvalidRecord, ValueError) as error:
@@ -60,11 +61,11 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     return reading.written if source.task in TEXTS else answer, view._repr_html_()
 
 
-def given_input(given: Values, medium: str) -> Any:
+def input_of(typed: Values, medium: str) -> Any:
     """Return the text, the file, or the drawing: bright on black, in a square, as the digits of data sets are."""
-    if medium == "text" or given[medium]:
-        return given[medium] if medium == "text" else {"path": given[medium], "bytes": None}
-    layers = (given.get("drawing") or {}).get("layers") or []
+    if medium == "text" or typed[medium]:
+        return typed[medium] if medium == "text" else {"path": typed[medium], "bytes": None}
+    layers = (typed.get("drawing") or {}).get("layers") or []
     ink = layers[0].getchannel("A") if layers else None
     if ink is None or not (box := ink.getbbox()):
         raise ValueError(f"there is no {medium}; draw, record or upload one")
@@ -76,17 +77,16 @@ def given_input(given: Values, medium: str) -> Any:
 
 def is_scored(source: Source) -> bool:
     """Tell whether the answers of a model are scores of labels; a regression predicts a number."""
-    is_regression = source.task == "text-classification" and source.model.config.num_labels == 1
-    return source.task in SCORED and not is_regression
+    return source.task in SCORED and (source.task != "text-classification" or source.model.config.num_labels > 1)
 
 
-def answered(source: Source, own: Any, given: Values, options: Values) -> tuple[Any, str | None]:
-    """Return what the model predicts, as its component shows it, and the text whose attention is shown."""
+def answered(source: Source, own: Any, typed: Values, options: Values) -> tuple[Any, str | None]:
+    """Return the prediction of the model, as its component shows it, and the text whose attention is shown."""
     if not is_scored(source):
         inputs = [dict(own) if source.medium == "audio" else own]  # the pipeline of recordings empties its input
         made = next(PREDICTORS[source.task](source, inputs, options))["prediction"]
         return shown(source.task, own, made), made if source.medium == "audio" else None
-    labels = [line for line in map(str.strip, given.get("labels", "").splitlines()) if line]
+    labels = [line for line in map(str.strip, typed.get("labels", "").splitlines()) if line]
     if source.task == CHOICES and len(labels) < 2:
         raise ValueError("give two or more texts to choose from, one in each line")
     choices = {"candidate_labels": labels} if labels else {}
@@ -109,9 +109,9 @@ def shown(task: str, own: Any, made: Any) -> Any:
     return {"text": own, "entities": places}
 
 
-def inputs_of(source: Source) -> dict[str, Any]:
+def inputs_of(source: Source) -> Values:
     """Return the components of a person's inputs, by name."""
-    wanted: dict[str, Any] = {**INPUTS[source.medium], **INPUTS.get(source.task, {})}
+    wanted: Values = {**INPUTS[source.medium], **INPUTS.get(source.task, {})}
     labels = (getattr(source.model.config, "id2label", None) or {}).values()
     if source.task == "image-classification" and all(CHARACTER.fullmatch(str(label)) for label in labels):
         wanted["drawing"] = partial(SKETCHPAD, height=400, brush=gr.Brush(13, ["#000000"]))
@@ -126,18 +126,14 @@ def inputs_of(source: Source) -> dict[str, Any]:
 
 def page_of(source: Source) -> gr.Blocks:
     """Return the page of a model: its inputs, its answer, and the attention of the answer."""
-    recipe = source.record.get("recipe") or {}
+    recipe, component = source.record.get("recipe") or {}, OUTPUTS.get(source.task, gr.Textbox)
     about = f"{type(source.model).__name__}, {source.model.num_parameters():,} parameters"
-    outputs = {"object-detection": gr.AnnotatedImage, "token-classification": gr.HighlightedText, CONTACTS: gr.JSON}
-    kind = gr.Label if is_scored(source) else outputs.get(source.task, gr.Textbox)
     with gr.Blocks(title=source.public_name, analytics_enabled=False) as page:
         gr.Markdown(f"# {source.public_name}\n{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}")
         inputs = inputs_of(source)  # in no row: a sketchpad takes the width that it first has
         button = gr.Button("Predict", variant="primary")
-        answer = kind(label="Answer")
-        attention = gr.HTML(label="Attention")
-        named = partial(predict, source, list(inputs))
-        button.click(named, list(inputs.values()), [answer, attention], api_visibility="private")
+        answers = [(gr.Label if is_scored(source) else component)(label="Answer"), gr.HTML(label="Attention")]
+        button.click(partial(predict, source, list(inputs)), [*inputs.values()], answers, api_visibility="private")
     return page
 
 
@@ -149,7 +145,7 @@ def demo(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> gr.Blocks:
-    """Serve a page on which a person tries a model and sees its attention, until `close()` of what it returns.
+    """Serve a page on which a person tries a model and sees its attention, until `close()` of the returned page.
 
     `source` is a run, a model folder or a Hub id; `local_url` is the address, which this machine alone reaches unless
     `host` says otherwise. ValueError where there is no model; OSError for a port that is taken.
@@ -159,7 +155,6 @@ def demo(
         page = page_of(opened)
     try:
         page.launch(server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, max_file_size="16mb")
-    except (OSError, OverflowError, ServerFailedToStartError):
-        place = f"{host or '127.0.0.1'}:{port or 'any port from 7860 on'}"
-        raise OSError(f"{place} cannot be served; give another --port or --host") from None
+    except (OSError, OverflowError, ServerFailedToStartError) as error:
+        raise OSError(f"--host={host} --port={port} cannot be served: {error}; give others") from None
     return page

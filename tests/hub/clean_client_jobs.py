@@ -11,7 +11,7 @@ from client import main, named
 
 SENTENCE = "the cat sat on the [MASK]"
 IDS = torch.tensor([[3, 4, 5, 6, 3, 2]])
-ENCODERS = ("pushed", "saved", "end", "every_save", "checkpoint")
+ENCODERS = ("pushed", "saved", "checkpoint")
 
 
 @torch.no_grad()

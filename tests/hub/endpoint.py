@@ -31,10 +31,10 @@ class Endpoint:
     namespace: str
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
-    def environment(self, home: Path, *, xet: bool = False, **extra: Any) -> dict[str, str]:
+    def environment(self, home: Path, **extra: Any) -> dict[str, str]:
         """The environment of a client subprocess with an empty cache."""
         place = {"QKV_TEST_NAMESPACE": self.namespace, "QKV_TEST_RUN": self.run}
-        return environment(self.url, home, self.token, xet=xet, **place, **extra)
+        return environment(self.url, home, self.token, **place, **extra)
 
     def delete(self, home: Path, *labels: str) -> None:
         """Remove repositories that clients have left for others."""

@@ -4,7 +4,6 @@ One process is the author, who has qkv; another has not, and an empty cache.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -33,21 +32,12 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def author(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    environment = endpoint.environment(tmp_path_factory.mktemp("author"), xet=True)
-    return Client("push_jobs", list(push_jobs.QUICK), environment).answers()
+    environment = endpoint.environment(tmp_path_factory.mktemp("author"))
+    return Client("push_jobs", list(push_jobs.JOBS), environment).answers()
 
 
 @pytest.fixture(scope="module")
-def trainers(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """The author's longer jobs."""
-    environment = endpoint.environment(tmp_path_factory.mktemp("trainers"))
-    return Client("push_jobs", list(push_jobs.LONG), environment).answers()
-
-
-@pytest.fixture(scope="module")
-def clean_client(
-    endpoint: Endpoint, author: Answers, trainers: Answers, tmp_path_factory: pytest.TempPathFactory
-) -> Answers:
+def clean_client(endpoint: Endpoint, author: Answers, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     environment = endpoint.environment(tmp_path_factory.mktemp("clean_client"))
     return Client("clean_client_jobs", list(clean_client_jobs.JOBS), environment).answers()
 
@@ -85,34 +75,18 @@ def test_saving_can_push(author: Answers) -> None:
     assert author["saved"]["logits"][0] == author["saved"]["logits"][1]
 
 
-def test_a_trainer_pushes_as_its_strategy_says(author: Answers) -> None:
-    check_strategy(author["checkpoint"], ["last-checkpoint"], 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "during", "pushes"),
-    [("end", [], 0), ("every_save", [], 2)],
-)
-def test_other_strategies(trainers: Answers, strategy: str, during: list[str], pushes: int) -> None:
-    check_strategy(trainers[strategy], during, pushes)
-
-
-def check_strategy(answer: dict[str, Any], during: list[str], pushes: int) -> None:
-    checkpoints = [f"{folder}/{name}" for folder in during for name in CHECKPOINT]
-    own = [name for name in RUN if name != "README.md"] if pushes else []
-    assert answer["during"] == sorted([*own, *checkpoints])
-    assert answer["after"] == sorted([*RUN, *checkpoints])
-    assert len(answer["pushes"]) == pushes
+def test_a_trainer_pushes_checkpoints_with_their_code(author: Answers) -> None:
+    answer = author["checkpoint"]
+    checkpoints = [f"last-checkpoint/{name}" for name in CHECKPOINT]
+    assert answer["during"] == sorted([*(name for name in RUN if name != "README.md"), *checkpoints])
+    assert answer["after"] == sorted([*RUN, *checkpoints]) and len(answer["pushes"]) == 4
     assert answer["logits"][0] == answer["logits"][1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", clean_client_jobs.ENCODERS)
-def test_a_clean_client_gets_the_same_numbers(
-    author: Answers, trainers: Answers, clean_client: Answers, label: str
-) -> None:
-    expected = {**author, **trainers}[label]["logits"][0]
+def test_a_clean_client_gets_the_same_numbers(author: Answers, clean_client: Answers, label: str) -> None:
+    expected = author[label]["logits"][0]
     found = {"home": "transformers_modules", "logits": expected, "body": "QkvEncoderModel"}
     assert clean_client["numbers"][label] == found
 

@@ -90,39 +90,6 @@ def test_an_inequality_stops_its_workload_alone(
     assert "decode-small-1" in printed.out
 
 
-def test_absent_contenders_are_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    record = measured(LAPS, absent={"timm": "it is not installed"})
-    monkeypatch.setattr(benchmark, "measure", lambda *_: record)
-    assert main(["benchmark", "load", "--device=cpu"]) == 0
-    assert "timm is absent from load: it is not installed" in capsys.readouterr().err
-
-
-def test_rows_of_a_batch_are_said(tmp_path: Path) -> None:
-    file = tmp_path / "times.json"
-    assert (
-        main(
-            [
-                "benchmark",
-                WORKLOADS[0],
-                "--batch=5",
-                "--contenders",
-                "qkv",
-                "--rounds=1",
-                "--device=cpu",
-                f"--json={file}",
-            ]
-        )
-        == 0
-    )
-    assert json.loads(file.read_text())["workloads"][WORKLOADS[0]]["batch"] == 5
-
-
-def test_the_list_runs_nothing(pretended: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["benchmark", "--list"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in (*WORKLOADS, "transformers-compiled")) and pretended == []
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -35,8 +35,3 @@ def test_all_published_cards_are_written(
 def test_either_a_record_or_all(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["card", *words]) == 1
     assert capsys.readouterr().err == "qkv: card takes either a record or --all; name a run folder or a record file\n"
-
-
-def test_a_record_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["card", str(tmp_path)]) == 1
-    assert f"there is no record at {tmp_path / 'record.json'}; give a run folder" in capsys.readouterr().err

@@ -219,7 +219,7 @@ WRONG = [
     ({"msa_ids": MSA[:, :, :3]}, EVERYTHING, ("msa_ids", "(2, 2, 3)")),
     ({"msa_ids": MSA, "msa_attention_mask": MASK}, EVERYTHING, ("msa_attention_mask", "(2, 6)")),
     ({"num_recycles": 2}, {}, ("num_recycles=2",)),
-    ({"recycled": STATES}, {}, ("recycled", "num_recycles in its config", "is 0")),
+    ({"recycled": STATES}, {}, ("recycled", "num_recycles >= 1")),
     ({"recycled": STATES}, EVERYTHING, ("recycled", "final_norm=False")),
     ({"recycled": STATES}, {**EVERYTHING, "final_norm": False}, ("recycled", "(2, 1, 1)", "(2, 6, 8)")),
     ({"distance_bins": bins()}, {}, ("distance_bins", "num_distance_bins")),

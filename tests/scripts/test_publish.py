@@ -45,13 +45,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-# With LFS in every run, and through Xet, as most users have it, at night.
-@pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
-def run(hub: Hub, place: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+@pytest.fixture(scope="module")
+def run(hub: Hub, place: Path) -> Iterator[Run]:
     """Run a command, a publication unless it is another; its answer also has the methods of its requests."""
-    hub.repositories.clear()
-    xet = request.param == "xet"
-    commands = Commands(environment(hub.url, place / request.param, "hf_alice", xet=xet), place)
+    commands = Commands(environment(hub.url, place / "home", "hf_alice"), place)
 
     def command(*words: str, **variables: str) -> dict[str, Any]:
         hub.log.clear()
@@ -78,26 +75,14 @@ def test_a_model_is_on_the_hub_with_its_tag(hub: Hub, published: dict[str, Any],
     assert {"README.md", "config.json", "model.safetensors", "qkv_manifest.json", "tokenizer.json"} <= files.keys()
     assert hub.model("alice/own").private and commit.title == "Publish with qkv"
     assert files["model.safetensors"] == (place / "model" / "model.safetensors").read_bytes()
-    for shown in (commit.sha, f"{hub.url}/alice/own/tree/{commit.sha}", f"{len(files)} new", "v1"):
+    for shown in (commit.sha, f"{hub.url}/alice/own/commit/{commit.sha}", f"{len(files)}, ", "v1"):
         assert shown in published["out"]
 
 
 def test_the_same_again_is_no_commit(hub: Hub, run: Run, published: dict[str, Any]) -> None:
-    again = run("model", "alice/own", "--tag", "v1", "--other", "alice/native")
-    assert again["status"] == 0 and again["methods"] == {"GET"}
-    assert f"{len(hub.files('alice/own'))} same; 0 bytes sent" in again["out"]
-    assert len(hub.model("alice/own").history()) == 2
-
-
-def test_a_dry_run_shows_every_file_and_writes_nothing(hub: Hub, run: Run, published: dict[str, Any]) -> None:
-    shown = run("model", "alice/own", "--native", "--dry-run", "--revision", "next")
-    assert shown["status"] == 0 and shown["methods"] == {"GET"} and len(hub.model("alice/own").history()) == 2
-    rows = {line.split()[1]: line for line in shown["out"].splitlines() if line.startswith("│ ")}
-    assert hub.files("alice/own").keys() <= rows.keys()
-    states = [rows[name].split()[-2] for name in ("model.safetensors", "LICENSE", "modeling_encoder.py")]
-    assert states == ["changed", "same", "deleted"]
-    new = run("model", "alice/another", "--native", "--dry-run")
-    assert new["status"] == 0 and ("model", "alice/another") not in hub.repositories
+    again = run("model", "alice/own", "--other", "alice/native")
+    assert again["status"] == 0 and len(hub.model("alice/own").history()) == 2
+    assert not [path for path in again["paths"] if "/lfs/" in path]
 
 
 def test_a_version_is_one_commit_with_its_deletions(hub: Hub, run: Run, native: dict[str, Any]) -> None:
@@ -142,7 +127,7 @@ def test_an_upload_that_fails_is_finished_by_the_same_command(hub: Hub, run: Run
     assert last["status"] == 0 and len(hub.model("alice/failing").history()) == 2
     assert hub.files("alice/failing", "v1") == hub.files("alice/failing") != {}
     # The weights were there since the first try.
-    assert not [path for path in last["paths"] if "/lfs/" in path or "/xorbs/" in path]
+    assert not [path for path in last["paths"] if "/lfs/" in path]
 
 
 def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path: Path) -> None:
@@ -152,7 +137,7 @@ def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path
     hub.before = lambda line: pushed or "/preupload/" not in line or pushed.append(hub.put("alice/shared", tmp_path))
     refused = run("model", "alice/shared", "--native", "--dtype", "float16")
     hub.before = len
-    assert refused["status"] == 1 and "somebody else has pushed to alice/shared" in refused["err"]
+    assert refused["status"] == 1 and "alice/shared" in refused["err"] and "412" in refused["err"]
     assert hub.model("alice/shared").resolve("main") == pushed[0]
 
 
@@ -194,18 +179,11 @@ def test_a_mistake_is_one_sentence(run: Run, words: str, mentions: str) -> None:
 
 @pytest.mark.parametrize(
     ("token", "status", "mention"),
-    [
-        ("", None, "hf auth login"),
-        ("hf_unknown", None, "HF_TOKEN"),
-        ("hf_ro", None, "write access"),
-        ("hf_alice", 404, "check the name"),
-        ("hf_alice", 413, "--max-shard-size"),
-        ("hf_alice", 400, "not now"),
-    ],
+    [("hf_unknown", None, "401"), ("hf_ro", None, "403"), ("hf_alice", 404, "404"), ("hf_alice", 400, "not now")],
 )
-def test_a_refusal_says_how_to_mend_it(hub: Hub, run: Run, token: str, status: int | None, mention: str) -> None:
+def test_a_refusal_is_one_sentence(hub: Hub, run: Run, token: str, status: int | None, mention: str) -> None:
     name = f"alice/refused-{hashlib.sha256(f'{token}{status}'.encode()).hexdigest()[:6]}"
     with failing(hub, "POST .*/commit/" if status else "nothing", status or 0):
         result = run("model", name, "--native", HF_TOKEN=token)
-    assert result["status"] == 1 and mention in result["err"] and result["err"].count("\n") == 1
-    assert "hf_" not in result["err"]
+    assert result["status"] == 1 and name in result["err"] and result["err"].count("\n") == 1
+    assert mention in result["err"] and "hf_" not in result["err"]

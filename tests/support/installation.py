@@ -76,7 +76,9 @@ def install(folder: Path, *extras: str) -> Path:
     about = folder / f"qkv-{project['version']}.dist-info"
     (about / "licenses").mkdir(parents=True)
     (about / "licenses" / "LICENSE").symlink_to(ROOT / "LICENSE")
-    (about / "METADATA").write_text(f"Metadata-Version: 2.4\nName: qkv\nVersion: {project['version']}\n")
+    required = [f'Requires-Dist: {row}; extra == "{name}"' for name, rows in EXTRAS.items() for row in rows]
+    lines = ["Metadata-Version: 2.4", "Name: qkv", f"Version: {project['version']}", *required, ""]
+    (about / "METADATA").write_text("\n".join(lines))
     return folder
 
 

@@ -1,7 +1,6 @@
 """Small published folders, and what an attacker or an accident does to them."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import qkv
 import tiny
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, describe, identify, identity, write_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, describe_files, identify, identity, write_manifest
 
 CODE = "modeling_decoder.py"
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -61,17 +60,15 @@ def change_json(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2))
 
 
-def forget_releases(folder: Path) -> None:
-    """Make the code of a folder, with its manifest and card, that of a qkv tested with older releases."""
-    earlier, stated = identity(folder), re.compile("(ested with transformers) .* to .*[.]")
+def age(folder: Path) -> None:
+    """Make the code of a folder, with its manifest and card, that of another qkv."""
+    earlier, text = identity(folder), (folder / "README.md").read_text()
     for path in folder.glob("*.py"):
-        path.write_text(stated.sub(r"\1 5.22 to 5.23.", path.read_text()))
-    text = stated.sub(r"\1 5.22 to 5.23.", (folder / "README.md").read_text())
+        path.write_text(path.read_text().replace("# Made from qkv", "# Made from qkv 0.0, not"))
     write_manifest(folder, card=lambda digest: text.replace(earlier, digest))
 
 
-def forge(folder: Path, *parts: str) -> None:
-    """Make the manifest agree with the files as they are now, and with the tensors in them only if these are named."""
-    manifest, found = json.loads((folder / MANIFEST).read_text()), describe(folder)
-    manifest |= {part: found[part] for part in ("files", "code", "config", "fields", *parts)}
+def forge(folder: Path) -> None:
+    """Make the manifest agree with the files as they are now, but not with what loading them gives."""
+    manifest = {**json.loads((folder / MANIFEST).read_text()), **describe_files(folder)}
     (folder / MANIFEST).write_text(json.dumps({**manifest, "identity": identify(manifest)}))

@@ -45,38 +45,25 @@ class Sketch:
         return cls(exact, np.packbits(gray[:, 1:] > gray[:, :-1]))
 
 
-@dataclass(frozen=True)
-class Leak:
-    """A row of an evaluated split that is in the training split, by the numbers of both rows."""
+def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> tuple[dict[int, int], dict[int, int] | None]:
+    """Return {evaluated row: training row} of equal rows, and of nearly equal ones.
 
-    row: int
-    train_row: int
-    exact: bool
-
-
-def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[Leak]:
-    """Return each evaluated row that is in the training split, and where; equal before nearly equal."""
+    None stands for the latter where they are not looked for: among too many, recordings, and small images.
+    """
     first: dict[bytes, int] = {}
     for row, sketch in enumerate(train):
         first.setdefault(sketch.exact, row)
     exact = {row: first[sketch.exact] for row, sketch in enumerate(evaluated) if sketch.exact in first}
-    near: dict[int, int] = {}
-    if can_be_similar(train, evaluated):
-        both = (train, evaluated)
-        known, asked = ({row: each.near for row, each in enumerate(own) if len(each.near)} for own in both)
-        pairs = near_texts if isinstance(next(iter(asked.values())), str) else near_images
-        rows, others = list(known), list(asked)
-        near = {others[one]: rows[other] for one, other in pairs(list(known.values()), list(asked.values()))}
-    return [Leak(row, train_row, exact=row in exact) for row, train_row in sorted((near | exact).items())]
+    known, asked = ({row: own.near for row, own in enumerate(rows) if len(own.near)} for rows in (train, evaluated))
+    if not known or not asked or len(train) + len(evaluated) > MOST:
+        return exact, None
+    pairs = near_texts if isinstance(next(iter(asked.values())), str) else near_images
+    rows, others = list(known), list(asked)
+    near = {others[one]: rows[other] for one, other in pairs(list(known.values()), list(asked.values()))}
+    return exact, {row: other for row, other in near.items() if row not in exact}
 
 
-def can_be_similar(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> bool:
-    """Tell whether nearly equal rows are looked for: not among too many, recordings, and small images."""
-    few = len(train) + len(evaluated) <= MOST
-    return few and all(any(len(each.near) for each in rows) for rows in (train, evaluated))
-
-
-def near_texts(known: Sequence[str], asked: Sequence[str]) -> Iterator[tuple[int, int]]:
+def near_texts(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Yield (asked row, known row) of texts that share most of their shingles, the runs of five letters.
 
     Source: Broder 1997, On the resemblance and containment of documents, §2,
@@ -88,8 +75,7 @@ def near_texts(known: Sequence[str], asked: Sequence[str]) -> Iterator[tuple[int
     for start in range(0, len(asked), BLOCK):
         block = these[start : start + BLOCK]
         common = (block @ those.T).toarray()
-        union = block.sum(1) + those.sum(1).T - common
-        likeness = np.asarray(common / union)
+        likeness = np.asarray(common / (block.sum(1) + those.sum(1).T - common))
         yield from ((start + row, int(likeness[row].argmax())) for row in np.flatnonzero(likeness.max(1) >= SIMILAR))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 
 BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
 UNPAIRED = ".,:_-"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from qkv.scripts.data.corpus import DataSet, Splits
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.loading import public_names
-from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.splits.division import divide_rows, groups_of, text_sketches
 from qkv.scripts.data.structures.dot_bracket import pairs_of
 from qkv.scripts.data.text_columns import read_tables

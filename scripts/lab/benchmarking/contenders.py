@@ -9,8 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.config import lost_on_reading
-from qkv.modeling.conversion.convert import chosen, official_pairs, rows
+from qkv.modeling.conversion.convert import chosen, official_conversions
 from qkv.modeling.conversion.weights import convert
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.lab.benchmarking.candidate import Candidate
@@ -45,7 +44,7 @@ BERTS: Mapping[str, Sequence[Step]] = {"BertForMaskedLM": ["train"], "BertModel"
 def ours(stock: PreTrainedModel, workload: Workload) -> Candidate:
     """Convert a stock model to qkv."""
     model = qkv.from_transformers(stock)
-    table = rows(*chosen(official_pairs(stock), stock.config, lost_on_reading))
+    table = chosen(official_conversions(stock), stock.config).rows
     return Candidate(model, lambda gradients: convert(table, gradients, model.config, reading=True))
 
 

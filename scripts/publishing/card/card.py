@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,11 @@ from huggingface_hub import ModelCard
 from jinja2 import UndefinedError
 
 from qkv.configuration import presets
-from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.common.templates import render
 from qkv.scripts.publishing.card.model import CardModel, Place, describe, differences
 from qkv.scripts.publishing.card.record import (
     Record,
-    check_record,
     facts_of,
     is_own,
     metadata,
@@ -34,22 +30,12 @@ PAGE = FOLDER / "PARITY.md"
 MEASURED_WITH = re.compile(r"^(transformers \S+, torch \S+, \S+)\.$", re.MULTILINE)
 
 
-@contextmanager
-def complete(source: str) -> Iterator[None]:
-    """Raise ValueError where a field is missing."""
-    try:
-        yield
-    except (KeyError, UndefinedError) as error:
-        raise ValueError(f"{source} lacks a field that a card cannot do without ({error})") from error
-
-
 def make_card(record: Record, **place: Any) -> ModelCard:
     """Return the card of a training; every number in it is in its record. `place` are the fields of `Place`.
 
-    ValueError names the field that a record lacks, and an unknown kind of task, preset or form.
+    ValueError names the field that a record lacks, and a form that does not exist.
     """
-    with complete("the record"):
-        check_record(record)
+    try:
         recipe = record["recipe"]
         subject = describe(name(record), record["config"], recipe["architecture"], Place(**place))
         is_recipe = record.get("pictures") and recipe["name"] in names() and not is_own(record)
@@ -69,6 +55,8 @@ def make_card(record: Record, **place: Any) -> ModelCard:
             settings=settings(recipe, own=is_own(record)),
             citation=" ".join(getattr(presets, recipe["preset"]).__doc__.split()) if recipe.get("preset") else "",
         )
+    except (KeyError, AttributeError, UndefinedError) as error:
+        raise ValueError(f"the record lacks a field that a card cannot do without ({error})") from error
 
 
 def plain_card(
@@ -81,25 +69,28 @@ def plain_card(
     for field in ("model_type", "architectures"):
         if not config.get(field):
             raise ValueError(f"the config of {name} has no {field!r}; give that of a saved model")
-    subject, worst = describe(name, config, config["architectures"][0], Place(**place)), None
-    with complete("the certificate of qkv convert --check"):
-        if certificate:
-            one, other = (certificate[side]["class"] for side in ("source", "target"))
-            if subject.architecture not in (one, other):
-                raise ValueError(f"the certificate is of {one} and {other}, and this model is a {subject.architecture}")
-            worst = worst_layers(certificate)
-        return rendered(subject, differences(config), certificate=certificate, worst=worst)
+    subject = describe(name, config, config["architectures"][0], Place(**place))
+    if not certificate:
+        return rendered(subject, differences(config))
+    try:
+        classes = [certificate[side]["class"] for side in ("source", "target")]
+        if subject.architecture not in classes:
+            both = " and ".join(classes)
+            raise ValueError(f"the certificate is of {both}, and this model is a {subject.architecture}")
+        return rendered(subject, differences(config), certificate=certificate, worst=worst_layers(certificate))
+    except (KeyError, UndefinedError) as error:
+        raise ValueError(f"the certificate of qkv convert --check lacks a field ({error})") from error
 
 
 def worst_layers(certificate: dict[str, Any]) -> dict[str, tuple[str, dict[str, float]]]:
     """Return {precision: (the layer with the largest relative difference, its numbers)}."""
-    return {
-        name: max(
-            ((layer, measured[name]) for layer, measured in certificate["layers"].items()),
-            key=lambda item: item[1]["max"] / (item[1]["scale"] or 1.0),
-        )
-        for name in certificate["limits"]
-    }
+    layers = certificate["layers"]
+
+    def relative(layer: str, precision: str) -> float:
+        return float(layers[layer][precision]["max"] / (layers[layer][precision]["scale"] or 1.0))
+
+    worst = {each: max(layers, key=lambda layer: relative(layer, each)) for each in certificate["limits"]}
+    return {precision: (layer, layers[layer][precision]) for precision, layer in worst.items()}
 
 
 def rendered(subject: CardModel, config: dict[str, Any], record: Record | None = None, **facts: Any) -> ModelCard:
@@ -136,8 +127,3 @@ def record_card(record: Path, **place: Any) -> str:
     if missing := [name for name in facts.get("pictures", {}) if not (record.parent / name).is_file()]:
         raise ValueError(f"{record.parent / missing[0]} is missing, which {record} names as a picture; put it there")
     return text
-
-
-def write_card(record: Path, card: Path, **place: Any) -> None:
-    """Write the card of a `record.json`; `place` are the fields of `Place`, ValueError as `record_card`."""
-    write_atomically(card, record_card(record, **place))

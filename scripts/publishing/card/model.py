@@ -8,15 +8,17 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from qkv import modeling
-from qkv.modeling.conversion.config import lost_on_writing
-from qkv.modeling.conversion.convert import chosen, our_pairs
+from qkv.modeling.conversion.convert import chosen, our_conversions
 from qkv.scripts.common.heads import HUB_TASKS
-from qkv.scripts.publishing.card.heads import FRONTENDS, IMAGE_FEATURES
-from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
 Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
+# Fields of configs, by which the kind of input is known.
+FRONTENDS = {
+    "patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram",
+    "backbone_config": "feature_map",
+}  # fmt: skip
 # Fields of a config that do not describe the architecture.
 ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id model_type transformers_version".split())
 
@@ -26,15 +28,13 @@ class Place:
     """The folder of a card.
 
     `form` is that of the folder; `other` the Hub id or address of the same model in the other form; `repo` the Hub id
-    of this one; `digest` the identity in its manifest, `tested` the releases of transformers in it; `processor` says
-    whether one is in the folder.
+    of this one; `digest` the identity in its manifest; `processor` says whether one is in the folder.
     """
 
     form: Form = "self-contained"
     other: str | None = None
     repo: str | None = None
     digest: str | None = None
-    tested: str = spelled(TESTED)
     processor: bool = True
 
 
@@ -97,7 +97,7 @@ def task(architecture: str, auto_class: str, frontend: str) -> str | None:
     if architecture.endswith("ForContactPrediction"):
         return None
     is_of_images = auto_class == "AutoModel" and frontend in ("patches", "feature_map")
-    return IMAGE_FEATURES if is_of_images else HUB_TASKS[auto_class]
+    return "image-feature-extraction" if is_of_images else HUB_TASKS[auto_class]
 
 
 def differences(config: Config) -> Config:
@@ -124,7 +124,7 @@ def counterpart(config: Config, architecture: str) -> tuple[str, str] | None:
     with torch.device("meta"):  # names of weights are asked for, never their numbers
         model = model_class(model_class.config_class.from_dict(config))
     try:
-        official, head = chosen(our_pairs(model), model.config, lost_on_writing)
+        conversion = chosen(our_conversions(model), model.config)
     except ValueError:
         return None
-    return official.model_type, head.theirs
+    return conversion.model_type, conversion.theirs

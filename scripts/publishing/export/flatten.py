@@ -4,7 +4,7 @@ A definition is in the files if one of the model's classes reaches it; a table k
 transformers copies remote code file by file and follows lines `from .name import`, of which there is one.
 """
 
-import gc
+import ast
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +17,10 @@ import qkv
 from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_pair import QkvPairConfig
-from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
-from qkv.scripts.publishing.export.tested_releases import TESTED
+from qkv.scripts.publishing.export.join import Joined
 
+# Releases of transformers that the code is tested with: the oldest in pyproject.toml, the newest in constraints.txt.
+TESTED = {"oldest": "5.23", "newest": "5.24"}
 HEADER = Path(__file__).with_name("header.txt").read_text(encoding="utf-8")
 
 
@@ -38,16 +39,8 @@ def flatten(config: PreTrainedConfig, *, every_word: bool = False) -> FlatCode:
     """
     if not isinstance(config, QkvConfig):
         raise ValueError(f"{type(config).__name__} is not a config of qkv; qkv.from_transformers makes the model one")
-    classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
-    heads = tuple((auto, owner) for auto, owner in classes.items())
-    collects = gc.isenabled()
-    # Syntax trees are a million objects without cycles: collections among them would take half of the time.
-    gc.disable()
-    try:
-        return flattened(heads, frozenset() if every_word else vocabulary() - words_of(config))
-    finally:
-        if collects:
-            gc.enable()
+    classes = tuple((auto, class_of(reference)) for auto, reference in config.auto_map.items())
+    return flattened(classes, frozenset() if every_word else vocabulary() - words_of(config))
 
 
 @cache
@@ -59,14 +52,14 @@ def flattened(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> 
     models, settings = Joined("qkv.modeling"), Joined("qkv.configuration")
     for owner in heads.values():
         models.add(owner.__module__)
-    if models.mentions("PLANS"):
+    if "PLANS" in models.names():
         models.add("qkv.modeling.fast_paths")  # which registers with the core, and is imported by none of it
-    models.text = reachable(without_rows(models.text, unused), [owner.__name__ for owner in heads.values()])
-    borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
-    models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")
+    models.reduce([owner.__name__ for owner in heads.values()], unused)
+    borrowed = sorted(models.borrowed.keys() & models.names())
+    models.imports += ast.parse(f"from .{config_file} import {', '.join(borrowed)}").body
     for module in (family.__module__, *(models.borrowed[name] for name in borrowed)):
         settings.add(module)
-    settings.text = reachable(settings.text, [family.__name__, *borrowed])
+    settings.reduce([family.__name__, *borrowed])
     code = printed(models, f"qkv.modeling.{model_file}")
     # transformers remembers, for the text of a config class, the model that it saw with it first. So no two models
     # share the text of their config.

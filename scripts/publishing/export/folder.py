@@ -10,11 +10,12 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
+from qkv.modeling.conversion.files import CONFIG
 from qkv.scripts.common.files import staged, write_atomically
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
 
-README = "README.md"
+README, LICENSE = "README.md", "LICENSE"
 
 
 def build_folder(
@@ -30,9 +31,11 @@ def build_folder(
 
     `processors` are the tokenizer or image processor; `card` makes the README from the identity in the manifest, and
     `files` go along with it, by their paths. FileExistsError when the target is not empty, ValueError for a weight that
-    is NaN or infinite.
+    is NaN or infinite, as after a training that has diverged.
     """
-    check_finite(model)
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not weight.detach().float().isfinite().all():
+            raise ValueError(f"weight {name} is NaN or infinite; train the model again with a lower learning_rate")
     with staged(target) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -44,40 +47,24 @@ def build_folder(
     return target
 
 
-def check_finite(model: PreTrainedModel) -> None:
-    """Raise ValueError for weights that are no finite numbers, as after a training that has diverged."""
-    for name, weight in model.named_parameters():
-        if weight.is_floating_point() and not weight.detach().float().isfinite().all():
-            raise ValueError(f"weight {name} is NaN or infinite; train the model again with a lower learning_rate")
-
-
 def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], str] | None) -> None:
     """Add to a saved model the code that loads it, the card and the manifest."""
     code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
     write_code(code, folder)
     if code.auto_map:
-        set_fields(folder / "config.json", auto_map=code.auto_map)
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8")) | {"auto_map": code.auto_map}
+        write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
     write_manifest(folder, model, card)
 
 
 def write_code(code: FlatCode, folder: Path) -> None:
     """Write code into a folder, and its license where there is none."""
-    license_file = {} if (folder / "LICENSE").exists() else {"LICENSE": license_text()}
-    for name, text in {**code.files, **license_file}.items():
+    for name, text in code.files.items():
         write_atomically(folder / name, text)
-
-
-def set_fields(path: Path, **fields: Any) -> None:
-    """Change fields of a JSON file, laid out as transformers does it."""
-    content = json.loads(path.read_text(encoding="utf-8")) | fields
-    write_atomically(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-
-def license_text() -> str:
-    """Return the license that must come with every copy of the code, from the checkout or the installed package."""
-    checkout = Path(__file__).parents[3] / "LICENSE"
-    text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
-    text = text or distribution("qkv").read_text("licenses/LICENSE")
-    if text is None:
-        raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
-    return text
+    if not (folder / LICENSE).exists():
+        checkout = Path(__file__).parents[3] / LICENSE
+        text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
+        text = text or distribution("qkv").read_text(f"licenses/{LICENSE}")
+        if text is None:
+            raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
+        write_atomically(folder / LICENSE, text)

@@ -1,4 +1,4 @@
-"""Join the modules of a folder into one source text that holds what a list of classes reaches, and nothing else."""
+"""Join the modules of a folder into one text with the definitions that a list of classes reaches, and no others."""
 
 import ast
 import importlib.util
@@ -6,153 +6,145 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 LEGEND = re.compile(r"^Shapes: (.*?)\.?$", re.MULTILINE)
 LINE = 120
-# {text of a statement: the names it reads}, for most statements are those of the code of other configs, too.
-NAMES: dict[str, frozenset[str]] = {}
 
 
-class Source:
-    """A source text, its syntax tree, and the character offsets of the nodes."""
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A statement at the top level, with the blank lines and comments above it, and the names it defines and reads."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.tree = text, ast.parse(text)
-        self.lines = text.splitlines(keepends=True)
-        self.starts = [*accumulate(map(len, self.lines), initial=0)]
+    text: str
+    node: ast.stmt
+    defined: frozenset[str]
+    read: frozenset[str]
 
-    def span(self, node: Any) -> tuple[int, int]:
-        """Return (start, end) of an expression; the parser counts columns in bytes."""
-        places = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
-        start, end = (self.starts[n - 1] + len(self.lines[n - 1].encode()[:column].decode()) for n, column in places)
-        return start, end
 
-    def statement(self, node: Any) -> tuple[int, int]:
-        """Return (start, end) of the lines of a statement, with its decorators and the comments above."""
-        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
-        while first and self.lines[first - 1].startswith("#"):
-            first -= 1
-        return self.starts[first], self.starts[node.end_lineno]
+@dataclass(frozen=True)
+class Module:
+    """A file in three parts."""
 
-    def names(self, node: ast.stmt) -> frozenset[str]:
-        """Return the names that a statement at the top level reads."""
-        text = self.text[slice(*self.statement(node))]
-        if text not in NAMES:
-            NAMES[text] = frozenset(names_in(node))
-        return NAMES[text]
-
-    def replaced(self, edits: Iterable[tuple[tuple[int, int], str]]) -> str:
-        """Return the text after edits ((start, end), new text) that do not overlap."""
-        text = self.text
-        for (start, end), new in sorted(edits, reverse=True):
-            text = text[:start] + new + text[end:]
-        return text
+    docstring: str
+    imports: tuple[Any, ...]
+    body: tuple[Statement, ...]
 
 
 @cache
-def part_of(text: str, module: str) -> tuple[str, list[Any], frozenset[str], str]:
-    """Return docstring, imports, defined names and other text of a module; ValueError for an import below the top."""
-    source = Source(text)
-    docstring, imports = ast.get_docstring(source.tree) or "", []
-    cut = source.tree.body[:1] if docstring else []
-    for node in source.tree.body:
-        inner: list[Any] = type_checking(node) or [node]
+def statement(text: str) -> Statement:
+    """Parse a statement; most are those of the code of other configs, too."""
+    (node,) = ast.parse(text).body
+    return Statement(text, node, frozenset(defined(node)), frozenset(names_in(node)))
+
+
+@cache
+def read_module(path: Path) -> Module:
+    """Split a file into its docstring, its imports and its other statements."""
+    text = path.read_text(encoding="utf-8")
+    lines, tree = text.splitlines(keepends=True), ast.parse(text)
+    docstring, end = ast.get_docstring(tree) or "", 0
+    imports: list[Any] = []
+    body: list[Statement] = []
+    for node in tree.body:
+        inner = type_checking(node) or [node]
         if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
-            cut.append(node)
             imports += inner
-            continue
-        for each in ast.walk(node):
-            if isinstance(each, ast.Import | ast.ImportFrom):  # transformers would demand it on loading
-                raise ValueError(f"{module}, line {each.lineno}: an import below the top; move it to the top")
-    names = frozenset(name for node in source.tree.body for name in defined(node)) - {"__all__"}
-    rest = source.replaced((source.statement(node), "") for node in cut).strip()
-    return docstring, imports, names, f"{rest}\n\n\n"
+        elif node is not tree.body[0] or not docstring:
+            source = "".join(lines[end : node.end_lineno])
+            body.append(statement(source if body else "\n\n" + source.lstrip("\n")))
+        end = node.end_lineno or end
+    return Module(docstring, tuple(imports), tuple(body))
 
 
-@dataclass
 class Joined:
     """Modules of one folder of a package, and of the folders in it, in one namespace."""
 
-    folder: str
-    text: str = ""
-    imports: list[str] = field(default_factory=list)
-    # {name imported from another folder of the package: its module}
-    borrowed: dict[str, str] = field(default_factory=dict)
-    docstrings: dict[str, str] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.body: list[Statement] = []
+        self.imports: list[Any] = []
+        self.borrowed: dict[str, str] = {}  # {name imported from another folder of the package: its module}
+        self.docstrings: dict[str, str] = {}
 
-    def add(self, module: str) -> None:
-        """Append a module after those it imports from the folder; ValueError names a line that cannot be joined."""
-        if module in self.docstrings:
+    def add(self, name: str) -> None:
+        """Append a module after the modules that it imports from the folder; ValueError for a name that is taken."""
+        if name in self.docstrings:
             return
-        spec: Any = importlib.util.find_spec(module)
-        path = Path(spec.origin)
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        self.docstrings[module], imports, names, text = part_of(path.read_text(encoding="utf-8"), module)
-        for node in imports:
-            self.follow(node, package, f"{module}, line {node.lineno}")
-        if clashes := sorted(self.names & names):
-            raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
-        self.names |= names
-        self.text += text
+        spec: Any = importlib.util.find_spec(name)
+        module, package = read_module(Path(spec.origin)), name if spec.submodule_search_locations else spec.parent
+        self.docstrings[name] = module.docstring
+        for node in module.imports:
+            if getattr(node, "level", 0):
+                self.follow(node, package)
+            else:
+                self.imports.append(node)
+        taken = {each for other in self.body for each in other.defined} - {"__all__"}
+        if clashes := sorted(taken & {each for own in module.body for each in own.defined}):
+            raise ValueError(f"{name}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
+        self.body += module.body
 
-    def follow(self, node: Any, package: str, place: str) -> None:
-        """Add the module that is imported from this folder, or keep an import from elsewhere."""
-        if not getattr(node, "level", 0):
-            self.imports.append(ast.unparse(node))
-            if re.search(rf"\b{package.partition('.')[0]}\b", self.imports[-1]):
-                raise ValueError(f"{place}: imports the package by name; import relatively")
-            return
-        if not node.module or any(alias.asname or alias.name == "*" for alias in node.names):
-            raise ValueError(f"{place}: joined modules share their names; write `from .module import Name`")
-        target = importlib.util.resolve_name("." * node.level + node.module, package)
+    def follow(self, node: ast.ImportFrom, package: str) -> None:
+        """Add the module that is imported from this folder, or note the names from another one."""
+        target = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
         if target.startswith(f"{self.folder}."):
             self.add(target)
         else:
             self.borrowed |= {alias.name: target for alias in node.names}
 
-    def mentions(self, name: str) -> bool:
-        """Return whether the text contains a name."""
-        return bool(re.search(rf"\b{name}\b", self.text))
+    def reduce(self, roots: Iterable[str], unused: Collection[str] = ()) -> None:
+        """Drop table rows of unused words, then definitions that neither roots nor top-level statements reach."""
+        self.body = [without_rows(each, unused) for each in self.body]
+        places = {name: each for each in self.body for name in each.defined}
+        waiting = [*roots, *(name for each in self.body if not each.defined for name in each.read)]
+        reached: set[Statement] = set()
+        while waiting:
+            each = places.get(waiting.pop())
+            if each is not None and each not in reached:
+                reached.add(each)
+                waiting += each.read
+        self.body = [each for each in self.body if not each.defined or each in reached]
+
+    def names(self) -> frozenset[str]:
+        """Return all names that the statements read or define."""
+        return frozenset().union(*(each.read | each.defined for each in self.body))
+
+    def code(self) -> str:
+        """Return the imports in use, and the statements."""
+        first, texts = self.body[0], [self.body[0].text.lstrip("\n")]
+        for before, each in pairwise(self.body):
+            # A statement between the two may be gone, and its blank lines with it.
+            texts.append("\n\n" + each.text.lstrip("\n") if is_block(before.node) else each.text)
+        space = "\n\n\n" if is_block(first.node) else "\n\n"
+        return import_lines(self.imports, self.names()) + space + "".join(texts)
 
     def docstring(self, module: str) -> str:
-        """Return the docstring of a module with one legend of the dimension letters in the text."""
-        words = [
-            word for said in self.docstrings.values() for line in LEGEND.findall(said) for word in line.split(", ")
-        ]
-        legend = {word[0]: word for word in reversed(words) if word[1:2] == " "}
-        used = [legend[letter] for letter in sorted(legend) if re.search(rf"[(, ]{letter}[,) ]", self.text)]
-        shapes = fill(f"Shapes: {', '.join(used)}.", 119, subsequent_indent="    ") if used else ""
+        """Return the docstring of a module, with one legend of the dimension letters in all modules."""
+        legends = [line for said in self.docstrings.values() for line in LEGEND.findall(said)]
+        meanings = {word[0]: word for line in reversed(legends) for word in line.split(", ") if word[1:2] == " "}
+        text = "".join(each.text for each in self.body)
+        used = [meanings[letter] for letter in sorted(meanings) if re.search(rf"[(, ]{letter}[,) ]", text)]
+        shapes = fill(f"Shapes: {', '.join(used)}.", LINE - 1, subsequent_indent="    ") if used else ""
         said = LEGEND.sub("", self.docstrings[module]).strip()
         return f"{said}\n\n{shapes}\n" if shapes else said
 
-    def code(self) -> str:
-        """Return the imports that the text uses, and the text."""
-        text = re.sub(r"\n{4,}", "\n\n\n", self.text.strip())
-        source = Source(text)
-        body = source.tree.body
-        space = "\n\n\n" if isinstance(body[0], ast.FunctionDef | ast.ClassDef) else "\n\n"
-        return f"{import_lines(self.imports, frozenset().union(*map(source.names, body)))}{space}{text}\n"
 
-
-def import_lines(imports: Iterable[str], used: Collection[str]) -> str:
+def import_lines(imports: Iterable[Any], used: Collection[str]) -> str:
     """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
     rows: set[tuple[int, bool, str, str]] = set()
     members: dict[tuple[str, str], set[str]] = defaultdict(set)  # a renamed name has a line of its own
-    for node in ast.parse("\n".join(imports)).body:
-        for alias in getattr(node, "names", []):
-            if (alias.asname or alias.name).partition(".")[0] not in used:
-                continue
-            if isinstance(node, ast.ImportFrom):
-                members["." * node.level + (node.module or ""), alias.asname or ""].add(ast.unparse(alias))
-            else:
-                rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
+    for node, alias in ((each, alias) for each in imports for alias in each.names):
+        if (alias.asname or alias.name).partition(".")[0] not in used:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            members["." * node.level + (node.module or ""), alias.asname or ""].add(ast.unparse(alias))
+        else:
+            rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
     rows |= {(section(name), True, name, from_import(name, names)) for (name, _), names in members.items()}
     groups = [[line for number, *_, line in sorted(rows) if number == place] for place in range(3)]
     return "\n\n".join("\n".join(lines) for lines in groups if lines)
@@ -169,47 +161,35 @@ def from_import(module: str, names: Collection[str]) -> str:
     line = f"from {module} import {', '.join(ordered)}"
     if len(line) <= LINE:
         return line
-    rows = "".join(f"    {name},\n" for name in ordered)
-    return f"from {module} import (\n{rows})"
+    return "\n    ".join([f"from {module} import (", *(f"{name}," for name in ordered)]) + "\n)"
 
 
-def without_rows(text: str, words: Collection[str]) -> str:
-    """Return a text whose top-level tables with string keys have no row for these words."""
-    source, edits = Source(text), []
-    blocks = (ast.FunctionDef, ast.ClassDef)
-    tops = [node for node in source.tree.body if not isinstance(node, blocks)]
-    for table in (node for top in tops for node in ast.walk(top) if isinstance(node, ast.Dict)):
-        keys: list[Any] = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+def without_rows(table: Statement, words: Collection[str]) -> Statement:
+    """Return a statement whose tables with string keys have no row for these words."""
+    text = table.text
+    if is_block(table.node):
+        return table
+    for node in (node for node in ast.walk(table.node) if isinstance(node, ast.Dict)):
+        keys: list[Any] = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
         if all(isinstance(key, str) for key in keys) and set(keys) & set(words):
-            pairs = [(key, value) for key, value in zip(keys, table.values, strict=True) if key not in words]
-            rows = [f'"{key}": {text[slice(*source.span(value))]}' for key, value in pairs]
+            pairs = [(key, value) for key, value in zip(keys, node.values, strict=True) if key not in words]
+            rows = [f'"{key}": {ast.get_source_segment(table.text, value)}' for key, value in pairs]
             line = f"{{{', '.join(rows)}}}"
-            if table.col_offset + len(line) > LINE:
+            if node.col_offset + len(line) > LINE:
                 line = "{\n" + "".join(f"    {row},\n" for row in rows) + "}"
-            edits.append((source.span(table), line))
-    return source.replaced(edits)
+            text = text.replace(ast.get_source_segment(table.text, node) or "", line)
+    return statement(text)
 
 
-def reachable(text: str, roots: Iterable[str]) -> str:
-    """Return a text without the definitions that neither these names nor statements at its top level reach."""
-    source = Source(text)
-    places = {name: node for node in source.tree.body for name in defined(node)}
-    reached: set[ast.stmt] = set()
-    waiting = [*roots, *(name for node in source.tree.body if not defined(node) for name in source.names(node))]
-    while waiting:
-        node = places.get(waiting.pop())
-        if node is not None and node not in reached:
-            reached.add(node)
-            waiting += source.names(node)
-    gone = [node for node in source.tree.body if defined(node) and node not in reached]
-    return source.replaced((source.statement(node), "") for node in gone)
+def is_block(node: ast.stmt) -> bool:
+    """Return whether a statement is a function or a class."""
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
 def type_checking(node: ast.stmt) -> list[ast.stmt]:
-    """Return the statements below `if TYPE_CHECKING:` where there are imports alone."""
-    if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
-        return []
-    return node.body if all(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body) else []
+    """Return the imports below `if TYPE_CHECKING:`."""
+    is_of_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return node.body if isinstance(node, ast.If) and is_of_types else []
 
 
 def defined(node: ast.stmt) -> list[str]:

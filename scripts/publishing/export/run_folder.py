@@ -9,11 +9,10 @@ from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.modeling.conversion.files import CONFIG, write_json
-from qkv.scripts.common.files import RECORD
-from qkv.scripts.publishing.card.card import record_card, write_card
+from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.publishing.card.card import record_card
 from qkv.scripts.publishing.export.folder import README, complete_folder
-from qkv.scripts.publishing.export.tested_releases import spelled
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, RELEASES, listed, read_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, listed, read_manifest
 
 CARD = "card.md"
 
@@ -29,11 +28,9 @@ def complete_run(folder: Path, model: PreTrainedModel) -> None:
 def write_run_card(folder: Path) -> Path:
     """Write the card from the record of a folder, as the README of the model beside it, and return its path."""
     card = folder / (README if (folder / CONFIG).is_file() else CARD)
-    if not (folder / MANIFEST).is_file():
-        write_card(folder / RECORD, card)
-        return card
-    manifest = read_manifest(folder)
-    write_card(folder / RECORD, card, digest=manifest["identity"], tested=spelled(manifest[RELEASES]))
-    manifest["files"][card.name] = listed(card)
-    write_json(folder / MANIFEST, manifest)
+    manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+    write_atomically(card, record_card(folder / RECORD, digest=manifest.get("identity")))
+    if manifest:
+        manifest["files"][card.name] = listed(card)
+        write_json(folder / MANIFEST, manifest)
     return card

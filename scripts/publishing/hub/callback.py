@@ -22,23 +22,15 @@ logger = logging.get_logger(__name__)
 
 
 class CodeCallback(TrainerCallback):
-    """Send the code with the checkpoints that a `Trainer` pushes, too: `Trainer(…, callbacks=[CodeCallback()])`.
+    """Send the code with the checkpoints that a `Trainer` pushes, too: `Trainer(…, callbacks=[CodeCallback()])`."""
 
-    Its folder then loads where qkv is not installed before the training ends. Code that cannot be copied (ValueError)
-    stops the run before it begins.
-    """
-
-    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Flatten the code."""
-        if isinstance(kwargs["model"], QkvPreTrainedModel):
-            flatten(kwargs["model"].config, every_word=True)
-
-    def on_push_begin(
+    def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write the code into the folder that is about to be sent."""
+        """Write the code into the folder that is pushed; ValueError for code that cannot be copied."""
         model = kwargs["model"]
         if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
+            Path(args.output_dir).mkdir(parents=True, exist_ok=True)
             write_code(flatten(model.config, every_word=True), Path(args.output_dir))
 
 

@@ -1,17 +1,15 @@
-"""The options of publishing, the package that is published, and the result."""
+"""The options of publishing, and its result."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-MAIN = "main"
 KEYLESS = "keyless"
 # Options for the Hub alone, and options that come too late for a folder that was built before.
-OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message", "dry_run")
+OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message")
 OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
-State = Literal["new", "changed", "same", "deleted"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class PublishOptions:
     key that all files are signed with, or "keyless" for a login by Sigstore, whose public log then names you.
     On the Hub: `private` is the visibility of a new repository, and is checked against that of an old one; `revision` a
     branch, made from `main` where there is none; `pull_request` proposes the commit instead of making it, `tag` names
-    it, `message` describes it, `dry_run` only compares. `step` is called with the name of each step before it.
+    it, `message` describes it. `step` is called with the name of each step before it.
     """
 
     processor: Any = None
@@ -41,60 +39,31 @@ class PublishOptions:
     pull_request: bool = False
     tag: str | None = None
     message: str | None = None
-    dry_run: bool = False
     step: Callable[[str], None] = lambda what: None
 
     def __post_init__(self) -> None:
         if self.pull_request and self.tag:
             raise ValueError(f"tag={self.tag!r} names a commit of a branch, not a pull request; tag after merging it")
-        if self.dry_run and self.sign == KEYLESS:
-            raise ValueError("sign='keyless' writes to a public log, which no dry run may; leave one of them out")
 
     def check_unset(self, names: Sequence[str], reason: str) -> None:
-        """Raise ValueError for the first of these options that is given; `reason` has a place for its name."""
+        """Raise ValueError for the first of these options that is set; `reason` has a place for its name."""
         for name in names:
-            # `private=False` is a wish for a public repository, `pull_request=False` is no wish.
+            # `private=False` asks for a public repository, `pull_request=False` for nothing.
             if getattr(self, name) not in ((None,) if name == "private" else (None, False)):
                 raise ValueError(reason.format(name))
-
-    @property
-    def branch(self) -> str:
-        """Return the branch that is written."""
-        return self.revision or MAIN
-
-
-@dataclass(frozen=True)
-class Package:
-    """A folder to publish, the identity in its manifest, whether it was built before, and {name: path} of its files."""
-
-    folder: Path
-    identity: str
-    as_built: bool = False
-    files: Mapping[str, Path] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Change:
-    """A file of a commit: its state, and size and SHA-256 of the local file, or of the remote one that is deleted."""
-
-    name: str
-    state: State
-    size: int
-    sha256: str | None
 
 
 @dataclass(frozen=True)
 class Published:
     """A published model: in `folder`, or on the Hub at `url` in `commit`.
 
-    `identity` is that in the manifest, for `qkv verify --expect`; `as_built` says whether the folder was built before.
-    After a dry run `commit` is that of the Hub, None if there is none, and `changes` are what would be made.
+    `identity` is that in the manifest, for `qkv verify --expect`; `files` are {name: bytes}; `as_built` says whether
+    the folder was built before.
     """
 
-    changes: tuple[Change, ...]
     identity: str
+    files: Mapping[str, int]
+    as_built: bool = False
     folder: Path | None = None
     url: str | None = None
     commit: str | None = None
-    pull_request: str | None = None
-    as_built: bool = False

@@ -17,19 +17,12 @@ from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, na
 from qkv.scripts.common.files import RECORD, model_folder, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.export.folder import README, build_folder
-from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
-from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
-from qkv.scripts.publishing.integrity.files import file_rows
-from qkv.scripts.publishing.integrity.manifest import (
-    MANIFEST,
-    RELEASES,
-    IntegrityError,
-    brief,
-    identity,
-    is_document,
-    read_manifest,
-)
+from qkv.scripts.publishing.export.flatten import flatten
+from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
+from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
+from qkv.scripts.publishing.integrity.files import file_row
+from qkv.scripts.publishing.integrity.loading import installed_class
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, is_document, read_manifest
 
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
@@ -48,17 +41,17 @@ class TrainedModel:
     certificate: dict[str, Any] | None = None
 
 
-def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Package:
-    """Build the package of a model in an empty folder, or take a folder that was built before as it is.
+def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Path:
+    """Build the package of a model in an empty folder and return it, or a folder that was built before.
 
-    One whose code was tested with older releases of transformers than this qkv is built again, and keeps its card.
+    One whose code is not the code of this qkv is built again, and keeps its card.
     `place` is the folder or repository it will have, which the card names. ValueError for a model that is none of
     qkv's, for a folder without one, for weights that do not fit it, and for the record of another model.
     """
     built = None if options.native else built_folder(source)
-    if built and not is_outdated(stated_releases(built)):
+    if built and is_current(built):
         options.check_unset(OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
-        return Package(built, identity(built), as_built=True)
+        return built
     options.step("read the model")
     trained = read_model_source(source, options)
     options.step("build the folder")
@@ -67,8 +60,7 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     is_kept = built is not None and options.record is None and (built / README).is_file()
     card, files = kept_card(built) if built and is_kept else card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
-    build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
-    return Package(folder, identity(folder))
+    return build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
 
 
 def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
@@ -83,7 +75,7 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
     if not run.is_dir():
         raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
     folder = model_folder(run)
-    record = options.record or (run / RECORD if (run / RECORD).is_file() else None)
+    record = options.record or (run if (run / RECORD).is_file() else None)
     # A certificate is about weights in the precision that they are stored in.
     is_certified = (folder / CERTIFICATE).is_file() and options.dtype is None
     certificate = read_json(folder / CERTIFICATE) if is_certified else None
@@ -135,24 +127,29 @@ def saved_processors(folder: Path) -> list[Any]:
 
 def built_folder(source: ModelSource) -> Path | None:
     """Return the folder if it was built before and is no run; IntegrityError if it has changed since."""
-    if isinstance(source, PreTrainedModel):
+    folder = None if isinstance(source, PreTrainedModel) else Path(source).expanduser()
+    if folder is None or not (folder / MANIFEST).is_file() or (folder / RECORD).is_file():
         return None
-    folder = Path(source).expanduser()
-    if not (folder / MANIFEST).is_file() or (folder / RECORD).is_file():
-        return None
-    wrong = [finding for row in file_rows(folder, read_manifest(folder)) for finding in row.findings]
-    if wrong:
+    if wrong := file_row(folder, read_manifest(folder)).findings:
         raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")
     return folder
 
 
+def is_current(folder: Path) -> bool:
+    """Return whether the code in a folder is the code that this qkv writes; so it is where there is none."""
+    model_class = installed_class(folder)
+    if not issubclass(model_class or object, QkvPreTrainedModel):
+        return True
+    code = flatten(model_class.config_class.from_pretrained(folder)).files
+    return all((folder / name).read_text(encoding="utf-8") == text for name, text in code.items())
+
+
 def kept_card(folder: Path) -> Card:
-    """Return the card of a folder that was built before, for another identity and the releases tested today."""
+    """Return the card of a folder that was built before, for another identity."""
     manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
-    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest[RELEASES], TESTED))
-    names = [name for name in manifest["files"] if is_document(name) and name not in (README, "LICENSE")]
+    names = [name for name in manifest["files"] if is_document(name) and name not in (README, LICENSE)]
     files = {name: (folder / name).read_bytes() for name in names}
-    return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files
+    return lambda identity: text.replace(manifest["identity"], identity), files
 
 
 def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> Card:
@@ -160,10 +157,9 @@ def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
     known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:
-        name = place.name if isinstance(place, Path) else place.partition("/")[2]
         saved = json.loads(trained.model.config.to_json_string())
         config = {**saved, "architectures": [type(trained.model).__name__]}
-        known |= {"name": name, "certificate": trained.certificate}
+        known |= {"name": Path(place).name, "certificate": trained.certificate}
         return lambda identity: str(plain_card(config, digest=identity, **known)), {}
     record = json.loads(trained.record.read_text(encoding="utf-8"))
     count = trained.model.num_parameters()

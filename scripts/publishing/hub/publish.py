@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,12 @@ from typing import Any
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
-from qkv.scripts.common.files import file_hash, staged
-from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Published, PublishOptions
+from qkv.scripts.common.files import staged
+from qkv.scripts.publishing.hub.options import OF_THE_HUB, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan
 from qkv.scripts.publishing.hub.upload import send
-from qkv.scripts.publishing.integrity.manifest import SIGNATURE
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE, identity
 from qkv.scripts.publishing.integrity.signature import sign, signer
 
 
@@ -30,30 +30,38 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
     did not take it.
     """
     chosen, place = PublishOptions(**options), destination(target)
-    is_folder = isinstance(place, Path)
-    if is_folder:
+    if isinstance(place, Path):
         reason = f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model"
         chosen.check_unset(OF_THE_HUB, reason)
     public = [] if isinstance(place, Path) else [place, *place.split("/")]
     signing = None if chosen.sign is None else signer(chosen.sign)
     with workspace(place) as folder:
-        package = build(source, folder, place, chosen)
+        built = build(source, folder, place, chosen)
         chosen.step("scan the folder")
-        package = replace(package, files=scan(package.folder, public=[*public, *chosen.allow]))
-        if package.as_built and (is_folder or signing):
-            put: Callable[[Path, Path], object] = shutil.copyfile if is_folder else os.symlink
-            for name, path in package.files.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                put(path.resolve(), folder / name)
+        files = scan(built, public=[*public, *chosen.allow])
+        if built != folder:
+            files = {name: gather(path, folder / name, link=isinstance(place, str)) for name, path in files.items()}
         if signing:
             chosen.step("sign the files")
             sign(signing, folder)
-            package = replace(package, files={**package.files, SIGNATURE: folder / SIGNATURE})
+            files[SIGNATURE] = folder / SIGNATURE
+        sizes = {name: path.stat().st_size for name, path in files.items()}
+        result = Published(identity(built), sizes, as_built=built != folder)
         if isinstance(place, Path):
-            files = (Change(name, "new", path.stat().st_size, file_hash(path)) for name, path in package.files.items())
-            return Published(tuple(files), package.identity, folder=place, as_built=package.as_built)
-        chosen.step("compare with the Hub" if chosen.dry_run else "send to the Hub")
-        return send(package, place, chosen)
+            return replace(result, folder=place)
+        chosen.step("send to the Hub")
+        made = send(files, place, chosen)
+        return replace(result, url=made.pr_url or made.commit_url, commit=made.oid)
+
+
+def gather(path: Path, target: Path, *, link: bool) -> Path:
+    """Copy a file, or link it where it is read once; return its place."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if link:
+        target.symlink_to(path.resolve())
+    else:
+        shutil.copyfile(path, target)
+    return target
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:

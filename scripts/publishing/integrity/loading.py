@@ -1,8 +1,6 @@
-"""Find the class of a saved model, and load it quietly and without the check of QKV_VERIFY."""
+"""Find the class of a saved model and its Auto class, and load it quietly."""
 
 import re
-from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +9,13 @@ import transformers
 import qkv
 from qkv.modeling.conversion.files import named, quiet
 from qkv.scripts.common.heads import HUB_TASKS
-from qkv.scripts.common.inspector import Held, held, load_reported
-
-# Whether a load is one of verification itself, which needs no second check (QKV_VERIFY).
-UNCHECKED: ContextVar[bool] = ContextVar("UNCHECKED", default=False)
+from qkv.scripts.common.inspector import load_reported
 
 
-def load_unchecked(
-    loader: Any, folder: Path, describe: Callable[[Any], Held] | None = held, **options: Any
-) -> tuple[Any, dict[str, Any]]:
+def load_quietly(loader: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
     """Load the model of a folder in this process, with the report on it."""
-    token = UNCHECKED.set(True)
-    try:
-        with quiet():
-            return load_reported(loader, str(folder), options, describe)
-    finally:
-        UNCHECKED.reset(token)
+    with quiet():
+        return load_reported(loader, str(folder), {})
 
 
 def installed_class(folder: Path) -> Any:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.extras import load
-from qkv.scripts.common.files import regular_bytes, sync
 from qkv.scripts.publishing.hub.options import KEYLESS
 from qkv.scripts.publishing.integrity.files import Row
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE
@@ -47,16 +46,9 @@ def covered(folder: Path) -> list[Path]:
 
 
 def sign(signer: Any, folder: Path) -> None:
-    """Write the signature of a folder, whole or not at all."""
-    target = folder / SIGNATURE
-    partial = target.with_name(f"{SIGNATURE}.partial")
-    target.unlink(missing_ok=True)
-    try:
-        signer.set_hashing_config(SignedFiles(folder)).sign(folder, partial)
-        sync(partial)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write the signature of a folder."""
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    signer.set_hashing_config(SignedFiles(folder)).sign(folder, folder / SIGNATURE)
 
 
 def signer(who: str | os.PathLike[str]) -> Any:
@@ -82,8 +74,8 @@ def configured(use: Callable[..., Any], reason: str, **options: Any) -> Any:
 
 
 def password(path: Path) -> bytes | None:
-    """Return the password of an encrypted key: the environment's, or what is typed at a terminal."""
-    if b"ENCRYPTED" not in regular_bytes(path):
+    """Return the password of an encrypted key: the environment's, or one that is typed at a terminal."""
+    if b"ENCRYPTED" not in path.read_bytes():
         return None
     secret = os.environ.get(PASSWORD)
     if secret is None and sys.stdin.isatty():
@@ -119,10 +111,7 @@ def signatory(signed_by: str | os.PathLike[str]) -> tuple[str, Any]:
         return f"the key {path}", configured(config.use_elliptic_key_verifier, reason, public_key=path)
     identity, _, issuer = text.rpartition(",")
     if not identity or not issuer.startswith("https://"):
-        raise ValueError(
-            f"{text!r} is neither a file with a public key nor IDENTITY,ISSUER, such as "
-            "you@example.org,https://accounts.google.com"
-        )
-    use = config.use_sigstore_verifier
-    verifier = configured(use, "Sigstore cannot be used", identity=identity, oidc_issuer=issuer)
-    return f"{identity} (by {issuer})", verifier
+        example = "you@example.org,https://accounts.google.com"
+        raise ValueError(f"{text!r} is neither a file with a public key nor IDENTITY,ISSUER, such as {example}")
+    options = {"identity": identity, "oidc_issuer": issuer}
+    return f"{identity} (by {issuer})", configured(config.use_sigstore_verifier, "Sigstore cannot be used", **options)

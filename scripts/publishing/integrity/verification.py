@@ -10,20 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import transformers
+from huggingface_hub import snapshot_download
+from packaging.version import Version
+
 from qkv.modeling.conversion.files import located
 from qkv.scripts.common.files import model_folder
-from qkv.scripts.publishing.export.tested_releases import spelled, stated_releases, untested
-from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows
-from qkv.scripts.publishing.integrity.guard import fetched
+from qkv.scripts.publishing.integrity.files import Row, file_row
 from qkv.scripts.publishing.integrity.load_paths import load_rows
 from qkv.scripts.publishing.integrity.manifest import (
     SIGNATURE,
     IntegrityError,
     Manifest,
     brief,
-    by_file,
-    by_name,
     differences,
+    files_read,
     identity,
     read_manifest,
 )
@@ -50,8 +51,7 @@ class Report:
     def sentence(self) -> str:
         """Return the verdict, with the names of all differences."""
         name = f"{self.target} at {self.commit}" if self.commit else self.target
-        failed = [row for row in self.rows if row.findings]
-        if failed:
+        if failed := [row for row in self.rows if row.findings]:
             expected = "was signed" if failed[0].check == CHECK else "its manifest says"
             failures = "; ".join(f"{row.check}: {brief(row.findings)}" for row in failed)
             return f"{name} is not what {expected}: {failures}"
@@ -65,7 +65,7 @@ class Report:
 def verify(target: str | Path, **options: Any) -> Report:
     """Compare a folder or Hub repository with its manifest: every file, and every tensor after every way of loading.
 
-    `options` are those of `examine`. IntegrityError names the file, tensor, buffer or config field that differs.
+    `options` are those of `examine`. IntegrityError names the file, tensor or buffer that differs.
     """
     report = examine(target, **options)
     if not report.passed:
@@ -88,17 +88,22 @@ def examine(
     must have signed all of its files: the file of a public key, or "IDENTITY,ISSUER" of a keyless signature. The code
     of a repository runs, in a process of its own, only with `expect` or `trust_remote_code`.
     """
-    repository = not Path(target).expanduser().is_dir()
-    folder = located(target, revision, fetch=fetched) if repository else model_folder(target)
-    if revision and not repository:
+    is_local = Path(target).expanduser().is_dir()
+    if revision and is_local:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
+    folder = model_folder(target) if is_local else located(target, revision, fetch=fetch)
+    trusted = trust_remote_code or is_local or expect is not None
     rows = []
-    trusted = trust_remote_code or not repository or expect is not None
     for row in checks(folder, expect, trusted=trusted, signed_by=signed_by):
         rows.append(row)
         step(row.check)
     known = any(row.check == "manifest" and not row.findings for row in rows)
-    return Report(str(target), folder.name if repository else None, rows, identity(folder) if known else None)
+    return Report(str(target), None if is_local else folder.name, rows, identity(folder) if known else None)
+
+
+def fetch(name: str, revision: str | None) -> Path:
+    """Return the folder in the cache with all files of a repository."""
+    return Path(snapshot_download(name, revision=revision))
 
 
 def checks(
@@ -116,12 +121,13 @@ def checks(
         yield Row("manifest", [str(error)])
         return
     yield Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))
-    rows = [*file_rows(folder, manifest)]
+    rows = [file_row(folder, manifest)]
     if expect is not None:
         rows.insert(0, Row("expected model", expectation_findings(manifest, expect), str(expect)))
-    if (tested := stated_releases(folder)) is not None:
-        warning = untested(folder, tested)
-        rows.append(Row("tested releases", detail=warning or f"transformers {spelled(tested)}", warns=bool(warning)))
+    written, installed = manifest["versions"]["transformers"], transformers.__version__
+    if Version(written).release[:2] < Version(installed).release[:2]:
+        warning = f"transformers {installed} is newer than {written}, with which it was published; publish it again"
+        rows.append(Row("releases", detail=warning, warns=True))
     yield from rows
     if not any(row.findings for row in rows):
         yield from load_rows(folder, manifest, trusted=trusted)
@@ -130,17 +136,14 @@ def checks(
 def expectation_findings(actual: Manifest, expect: str | Path) -> list[str]:
     """Compare a manifest with the identity that was expected, or by name with the model of a folder."""
     lines: list[str] = []
-    if not Path(expect).is_dir():
-        if not IDENTITY.fullmatch(str(expect)):
-            raise ValueError(f"{expect!r} is neither a folder nor an identity, which has 16 to 64 digits 0-9 a-f")
-        identity = str(expect)
-    else:
+    if Path(expect).is_dir():
         expected = read_manifest(model_folder(expect))
-        identity, parts = expected["identity"], ("class", "dtype")
-        lines += [f"{x} is {actual[x]!r}, expected {expected[x]!r}" for x in parts if actual[x] != expected[x]]
-        lines += config_findings(expected["fields"], actual["fields"])
-        for what, table in (("tensor", by_name), ("file", by_file)):
-            lines += differences(what, table(expected), table(actual))
+        wanted = expected["identity"]
+        lines += differences("file", files_read(expected), files_read(actual))
+        for kind, table in expected["loaded"].items():
+            lines += differences(kind, table, actual["loaded"][kind])
+    elif IDENTITY.fullmatch(wanted := str(expect)) is None:
+        raise ValueError(f"{expect!r} is neither a folder nor an identity, which has 16 to 64 digits 0-9 a-f")
     # Loading may make another model of the same files, with another release of torch or transformers.
-    is_same = actual["identity"].startswith(identity)
-    return lines or ([] if is_same else [f"identity is {actual['identity']}, expected {identity}"])
+    is_same = actual["identity"].startswith(wanted)
+    return lines or ([] if is_same else [f"identity is {actual['identity']}, expected {wanted}"])

@@ -91,7 +91,6 @@ class Hub:
     users: dict[str, User]
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
-    xorbs: dict[str, bytes] = field(default_factory=dict)
     before: Callable[[str], object] = len
     log: list[tuple[str, str, int]] = field(default_factory=list)
     url: str = ""

@@ -19,6 +19,7 @@ CLIENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+    "HF_HUB_DISABLE_XET": "1",
     "NO_PROXY": "127.0.0.1,localhost",
     "PYTHONDONTWRITEBYTECODE": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -136,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving() -> Iterator[Hub]:
     """A Hub whose users are alice (token hf_alice; hf_ro, which may only read) and bob (hf_bob)."""
-    from loopback import routes, xet  # noqa: F401
+    from loopback import routes  # noqa: F401
 
     hub = Hub(USERS)
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub})) for _ in range(2)]
@@ -152,9 +153,9 @@ def serving() -> Iterator[Hub]:
             server.server_close()
 
 
-def environment(url: str, home: Path, token: str | None, *, xet: bool = False, **extra: Any) -> dict[str, str]:
+def environment(url: str, home: Path, token: str | None, **extra: Any) -> dict[str, str]:
     """The environment of a client subprocess with this Hub, the cache folder `home` and, with a token, a user."""
     found = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
-    found |= CLIENT | {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": str(int(not xet))}
+    found |= CLIENT | {"HF_ENDPOINT": url, "HF_HOME": str(home)}
     found |= {"HF_TOKEN": token} if token is not None else {}
     return found | {name: str(value) for name, value in extra.items()}

@@ -19,10 +19,6 @@ def test_lengths_have_the_share_that_is_asked_for(rows: int, longest: int, real:
     assert abs(drawn.float().mean() / longest - real) < 0.02
 
 
-def test_a_single_row_is_whole() -> None:
-    assert lengths(1, 50, 1.0, torch.Generator()).tolist() == [50]
-
-
 @pytest.mark.parametrize("name", RUN)
 def test_a_seed_draws_the_same_batch(name: str) -> None:
     workload = tiny(name)

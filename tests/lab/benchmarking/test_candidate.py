@@ -10,9 +10,7 @@ from qkv.scripts.lab.benchmarking.candidate import (
     Row,
     check_installed,
     copied,
-    joined,
     of_rows,
-    turned,
 )
 
 
@@ -30,13 +28,6 @@ def test_a_row_gives_the_weight_and_its_gradient() -> None:
     weight = row.weight(stock).requires_grad_()
     (((weight - row.shift) / row.scale) * given).sum().backward()
     assert weight.tolist() == [4.0, 7.0] and torch.equal(weight.grad, row.gradient({"x": given}))
-
-
-def test_rows_copy_turn_and_join() -> None:
-    tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(1, 3)}
-    assert torch.equal(copied("a").weight(tensors), tensors["a"])
-    assert torch.equal(turned("a").weight(tensors), tensors["a"].T)
-    assert joined("a", "b").weight(tensors).shape == (3, 3)
 
 
 def test_a_model_is_filled_by_rows_that_name_all_its_weights() -> None:

@@ -15,11 +15,3 @@ def test_peaks_are_work_over_the_least_time(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(machine, "seconds", lambda step: (step(), next(laps))[1])
     assert machine.gemm_peak(CPU, torch.float32) == max(2 * 64 / 0.5, 2 * 64 / 0.25)
     assert machine.bandwidth(CPU, torch.float32) == 2**16 / 0.25
-
-
-def test_a_machine_is_described_with_what_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PRODUCTS", ((8, 8, 8),))
-    monkeypatch.setattr(machine, "READ", 2**16)
-    described = machine.describe(CPU, torch.bfloat16)
-    assert described["dtype"] == "bfloat16" and described["threads"] == torch.get_num_threads()
-    assert described["gemm_flops"] > 0 and described["bandwidth_bytes"] > 0

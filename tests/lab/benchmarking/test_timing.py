@@ -1,8 +1,6 @@
 """Timing: the order alternates, the warm-up does not count, ratios are of one round."""
 
-import pytest
-
-from qkv.scripts.lab.benchmarking.timing import in_turns, ratios, seconds
+from qkv.scripts.lab.benchmarking.timing import in_turns, ratios
 
 
 def test_the_order_alternates_and_the_warm_up_does_not_count() -> None:
@@ -20,13 +18,3 @@ def test_the_order_alternates_and_the_warm_up_does_not_count() -> None:
 def test_ratios_are_of_the_same_round() -> None:
     assert ratios([2.0, 9.0, 4.0], [1.0, 3.0, 8.0]) == [0.5, 2.0, 3.0]
     assert ratios([1.0, 1.0, 4.0, 4.0], [1.0, 1.0, 2.0, 1.0]) == [1.0, 1.5, 4.0]
-
-
-def test_laps_of_different_numbers_are_no_pairs() -> None:
-    with pytest.raises(ValueError):
-        ratios([1.0], [1.0, 2.0])
-
-
-def test_a_lap_runs_its_step_once() -> None:
-    taken: list[int] = []
-    assert seconds(lambda: taken.append(1)) > 0 and taken == [1]

@@ -26,19 +26,6 @@ def test_words_choose_workloads_in_the_order_of_the_table(words: list[str], name
     assert chosen(words, KNOWN) == names
 
 
-@pytest.mark.parametrize(
-    ("word", "advice"),
-    [
-        ("mlm-trian", "did you mean 'mlm-train'"),
-        ("lod", "did you mean 'load'"),
-        ("zzz", "python -m qkv.scripts.lab benchmark --list"),
-    ],
-)
-def test_a_wrong_word_is_answered_with_what_is_close(word: str, advice: str) -> None:
-    with pytest.raises(ValueError, match=f"there is no workload '{word}'; {advice}"):
-        chosen([word], KNOWN)
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_names_what_there_is(name: str) -> None:
     workload = WORKLOADS[name]

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from qkv.modeling.normalization import Residual
-from qkv.scripts.lab.history import activations as module
 from qkv.scripts.lab.history.activations import (
     BOTH,
     LAYERS,
@@ -12,7 +11,6 @@ from qkv.scripts.lab.history.activations import (
     VARIANTS,
     build,
     by_layer,
-    measure_activations,
 )
 
 
@@ -56,10 +54,3 @@ def test_gradients_are_over_the_last_layers() -> None:
     found = by_layer(model)
     assert found["gradient"] == pytest.approx([1.0] * (LAYERS + 1))
     assert len(set(found["deviation"])) == 1
-
-
-def test_every_variant_starts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LAYERS", 2)
-    found = measure_activations(8)
-    assert len(found) == 2 * len(VARIANTS)
-    assert found[f"{NEITHER}, 0.02"]["deviation"][-1] < 1e-6 < found[f"{BOTH}, 0.02"]["deviation"][-1]

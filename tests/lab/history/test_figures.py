@@ -37,31 +37,6 @@ def test_quality_and_losses_are_the_records(drawn: list[tuple[str, list[float], 
     assert drawn == expected
 
 
-def test_times_gradients_and_layers_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
-    FIGURES["steps.png"](RECORD, Figure())
-    for name, found in RECORD["steps"]["models"].items():
-        assert (name, RECORD["steps"]["lengths"], found["seconds"]) in drawn
-        assert (name, RECORD["steps"]["lengths"], [middle for _, middle, _ in found["over"]]) in drawn
-    del drawn[:]
-    FIGURES["gradients.png"](RECORD, Figure())
-    assert len(drawn) == 2 * len(RECORD["gradients"]["trained"]) and all(up[0] == 1.0 for _, _, up in drawn)
-    del drawn[:]
-    FIGURES["activations.png"](RECORD, Figure())
-    assert [(name, up) for name, _, up in drawn] == [
-        (name, found[what]) for what in ("deviation", "gradient") for name, found in RECORD["activations"].items()
-    ]
-
-
-def test_costs_of_long_texts_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
-    FIGURES["lengths.png"](RECORD, Figure())
-    stacks = RECORD["lengths"]["stacks"]
-    assert len(drawn) == 4 * len(stacks)
-    for name, curves in stacks.items():
-        assert (name, *map(list, zip(*curves["step_seconds"], strict=True))) in drawn
-        lengths, values = zip(*curves["step_bytes"], strict=True)
-        assert (name, list(lengths), [value / 2**20 for value in values]) in drawn
-
-
 def test_each_picture_is_a_file_with_one_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     legends = []
     legend = Figure.legend

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from qkv.scripts.lab.history import gradients
 from qkv.scripts.lab.history.gradients import TEXTS, gradients_by_distance, positions
 from qkv.scripts.lab.history.models import COMPARED, FIRST, VOCABULARY, reversals
 
@@ -38,20 +37,6 @@ def test_the_norm_is_that_of_finite_differences(name: str) -> None:
     assert found[1][1] == pytest.approx(float(slopes.norm(dim=-1).mean()), rel=1e-5)
 
 
-def test_the_model_stays_as_it_was() -> None:
-    model = COMPARED["LSTM"](4).train()
-    gradients_by_distance({"LSTM": model}, LENGTH)
-    assert model.training and model.dtype == torch.float32
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(("length", "expected"), [(1, [0]), (2, [0, 1]), (5, [0, 1, 2, 4]), (9, [0, 1, 2, 4, 8])])
 def test_places_are_dense_at_first_and_end_with_the_last(length: int, expected: list[int]) -> None:
     assert positions(length) == expected
-
-
-def test_curves_are_drawn_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "curve", lambda model, length: [[1, float(length)]])
-    assert gradients_by_distance({name: COMPARED[name](4) for name in COMPARED}, 7) == dict.fromkeys(
-        COMPARED, [[1, 7.0]]
-    )

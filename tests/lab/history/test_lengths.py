@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from qkv.scripts.arguments import parser_of
+from qkv.scripts.lab.arguments import LAB
 from qkv.scripts.lab.history import lengths
 from qkv.scripts.lab.history.lengths import (
     FIT_FROM,
@@ -17,13 +18,6 @@ from qkv.scripts.lab.history.lengths import (
     recalled,
 )
 from qkv.scripts.recipes.cards import read_card
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_a_stack_reads_a_text_of_its_width(name: str) -> None:
-    layers, width = STACKS[name].build()
-    hidden = torch.randn(1, 5, width)
-    assert layers(hidden).shape == hidden.shape
 
 
 def test_the_peak_is_of_what_lives_at_once() -> None:
@@ -68,7 +62,7 @@ def test_exponents_are_of_long_texts() -> None:
 def test_what_is_recalled_is_on_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """The card compares the same stacks as the page."""
     card = read_card(RECIPE)
-    compared = parser_of("compare").parse_args(shlex.split(card["command"])[2:]).also
+    compared = parser_of("compare", LAB).parse_args(shlex.split(card["command"])[2:]).also
     assert {name: words for name, *words in compared} == {
         name: stack.words for name, stack in STACKS.items() if stack.words
     }

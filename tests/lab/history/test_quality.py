@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.lab.history import quality
-from qkv.scripts.lab.history.models import ATTENTION, RNN, build_models, reversals
+from qkv.scripts.lab.history.models import ATTENTION, RNN, build_models
 from qkv.scripts.lab.history.quality import WARMUP, Curriculum, TimedTraining, accuracy, train_in_turns
 
 
@@ -75,10 +75,3 @@ class Reverser:
 def test_accuracy_counts_letters_in_their_positions(wrong: int, expected: float) -> None:
     model: Any = Reverser(wrong)
     assert accuracy(model, length=4, tokens=12, seed=5) == expected
-
-
-def test_sources_are_generated_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(quality, "reversals", lambda *given: asked.append(given[:2]) or reversals(*given))
-    assert 0.0 <= accuracy(build_models(8, seed=0)[ATTENTION], length=3, tokens=6, seed=5) <= 1.0
-    assert asked == [(2, 3)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qkv.scripts.lab.history import speed
 from qkv.scripts.lab.history.models import COMPARED, RNN, TRANSFORMER
-from qkv.scripts.lab.history.speed import TimedStep, check_equal_work, growth, saved_bytes, time_steps
+from qkv.scripts.lab.history.speed import TimedStep, growth, saved_bytes, time_steps
 
 BUILT = {name: build(8) for name, build in COMPARED.items()}
 
@@ -30,21 +30,6 @@ def test_ratios_are_of_the_same_turn_and_turns_change_about(monkeypatch: pytest.
     assert found[RNN]["seconds"] == [(4 + 5) / 2] and found[TRANSFORMER]["seconds"] == [(3 + 6) / 2]
     assert found[RNN]["over"] == [[5 / 6, (4 / 3 + 5 / 6) / 2, 4 / 3]]
     assert found[TRANSFORMER]["over"] == [[1.0, 1.0, 1.0]]
-
-
-def test_steps_are_taken_and_score_the_same_targets() -> None:
-    before = BUILT[RNN].lm_head.weight.clone()
-    found = time_steps(BUILT, [2, 4], tokens=8, turns=1)
-    assert all(len(model["seconds"]) == len(model["over"]) == 2 for model in found.values())
-    assert min(second for model in found.values() for second in model["seconds"]) > 0
-    # Not the models themselves, which are to learn yet.
-    assert torch.equal(before, BUILT[RNN].lm_head.weight)
-
-
-def test_other_work_is_not_timed() -> None:
-    check_equal_work({(2, 3, 28)})
-    with pytest.raises(RuntimeError, match="not the same work; there is nothing to time"):
-        check_equal_work({(2, 3, 28), (2, 4, 28)})
 
 
 def test_a_step_with_other_targets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is right passes: the other side of `test_misuse.py`, where each sentence is."""
+"""Right inputs pass, the other side of `test_misuse.py`; wrong images, objects and sound are refused in a sentence."""
 
 from typing import Any
 
@@ -8,18 +8,23 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import DynamicCache, StaticCache
 from transformers.cache_utils import EncoderDecoderCache
 
-from qkv import QkvDecoderConfig, QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderConfig, QkvEncoderModel
+import tiny
+from errors import raises_sentence
+from qkv import (
+    QkvAudioEncoderForCTC,
+    QkvDecoderConfig,
+    QkvDecoderForCausalLM,
+    QkvDecoderModel,
+    QkvDetectionForObjectDetection,
+    QkvEncoderConfig,
+    QkvEncoderModel,
+)
 from qkv.modeling.checks import inputs
 
 pytestmark = pytest.mark.upstream
 
-SIZES = {
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "vocab_size": 11,
-    "max_position_embeddings": 16,
-}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
+SIZES |= {"max_position_embeddings": 16}
 IDS = torch.arange(10).reshape(2, 5)
 HIDDEN = torch.zeros(2, 5, 8)
 
@@ -105,3 +110,76 @@ def test_positions_end_with_the_table() -> None:
     # Padding is not counted: 4 real tokens in a row of 18.
     padded = (torch.arange(18) >= 14).long()[None]
     assert model(torch.zeros(1, 18, dtype=torch.long), padded).last_hidden_state.shape == (1, 18, 8)
+
+
+def changed(values: dict[str, Any], name: str, place: Any, value: float) -> dict[str, Any]:
+    """The inputs with another number in one place of a tensor."""
+    tensor = values[name].clone()
+    tensor[place] = value
+    return {name: tensor}
+
+
+def labelled(**changes: Any) -> dict[str, Any]:
+    first, second = tiny.objects()["labels"]
+    return {"labels": [{**first, **changes}, second]}
+
+
+SOUND, PIXELS = tiny.audio_with_labels(), tiny.padded_images()
+NAN, FRAMES = float("nan"), torch.arange(33)
+FITTING = ("input_features", "num_mel_bins=6", "frame_layout='frames_first'")
+# Changes of right inputs, and what the sentence mentions.
+OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "no pixels": ({"pixel_values": None}, ("pixel_values", "None", "num_channels")),
+    "one channel": ({"pixel_values": torch.zeros(2, 1, 8, 56)}, ("pixel_values", "(2, 1, 8, 56)", "num_channels")),
+    "no columns": ({"pixel_values": torch.zeros(2, 3, 8, 0)}, ("pixel_values", "(2, 3, 8, 0)")),
+    "nan": (changed(PIXELS, "pixel_values", (0, 0, 0, 0), NAN), ("pixel_values", "NaN")),
+    "mask": ({"pixel_mask": torch.ones(2, 8, 55)}, ("pixel_mask", "(2, 8, 55)", "(2, 8, 56)")),
+    "padding in front": ({"pixel_mask": torch.zeros(2, 8, 56)}, ("pixel_mask",)),
+    "no objects": ({"labels": torch.zeros(2)}, ("labels", "Tensor", "2")),
+    "one image's": ({"labels": tiny.objects()["labels"][:1]}, ("labels", "1", "2")),
+    "too many boxes": (labelled(boxes=torch.rand(3, 4)), ("labels[0]", "(3, 4)", "(2, 4)")),
+    "unknown class": (labelled(class_labels=torch.tensor([0, 3])), ("labels[0]", "3 (0 to 2)", "num_labels")),
+    "pixels": (labelled(boxes=torch.tensor([[10.0, 10, 30, 40]] * 2)), ("labels[0]", "10 to 40")),
+    "count": ({"num_items_in_batch": 3}, ("num_items_in_batch=3",)),
+}
+SPEECH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "bins first": ({"input_features": SOUND["input_features"].transpose(1, 2)}, FITTING),
+    "one row": ({"input_features": SOUND["input_features"][0]}, FITTING),
+    "no frames": ({"input_features": torch.zeros(2, 0, 6)}, FITTING),
+    "infinity": (changed(SOUND, "input_features", (0, 0, 0), float("-inf")), ("input_features", "infinity")),
+    "mask": ({"attention_mask": torch.ones(2, 8).long()}, ("attention_mask", "(2, 8)", "(2, 33)")),
+    "padding in front": (
+        {"attention_mask": SOUND["attention_mask"].flip(1)},
+        ("attention_mask", "padding_side='right'"),
+    ),
+    "a hole": ({"attention_mask": (FRAMES != 4).long().expand(2, -1)}, ("attention_mask", "padding_side='right'")),
+    "one number": ({"labels": torch.tensor([3, 4])}, ("labels", "(2,)", "2")),
+    "strange word": ({"labels": torch.tensor([[61], [4]])}, ("labels", "61 (0 to 60)")),
+    "blank": ({"labels": torch.tensor([[5, 1], [4, 6]])}, ("labels", "pad_token_id")),
+    "too many words": (
+        {"labels": torch.tensor([[5] * 5, [4, 4, 4, 5, 5]])},
+        ("row 1", "8", "7", "ctc_zero_infinity=True"),
+    ),
+    "tokens": ({"input_features": None, "input_ids": torch.tensor([[5]])}, ("input_ids", "input_features")),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_images_and_objects_that_do_not_fit(name: str) -> None:
+    changes, mentions = OBJECTS[name]
+    with raises_sentence(*mentions):
+        QkvDetectionForObjectDetection(tiny.detector("patches"))(**{**tiny.objects(), **changes})
+
+
+@pytest.mark.parametrize("name", SPEECH)
+def test_sound_and_words_that_do_not_fit(name: str) -> None:
+    changes, mentions = SPEECH[name]
+    with raises_sentence(*mentions):
+        QkvAudioEncoderForCTC(tiny.audio_encoder()).eval()(**{**SOUND, **changes})
+
+
+def test_ctc_needs_a_blank_and_may_spare_rows_that_are_too_short() -> None:
+    with raises_sentence("pad_token_id=None", "0 to 60"):
+        QkvAudioEncoderForCTC(tiny.audio_encoder(pad_token_id=None))
+    spared = QkvAudioEncoderForCTC(tiny.audio_encoder(ctc_zero_infinity=True)).eval()
+    assert spared(**{**SOUND, "labels": torch.tensor([[5] * 5, [4, 4, 4, 5, 5]])}).loss.isfinite()

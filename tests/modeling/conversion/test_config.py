@@ -12,47 +12,42 @@ from qkv.modeling.conversion.config import (
     BOOKKEEPING,
     Architecture,
     Codec,
+    Conversion,
     Head,
     canonical,
     different,
     flat,
-    lost_on_reading,
-    lost_on_writing,
     matters,
     nested,
-    read_config,
-    write_config,
 )
-from qkv.modeling.conversion.convert import ARCHITECTURES, attempted
+from qkv.modeling.conversion.convert import CONVERSIONS, attempted
 
 TABLES = tables.beside(__file__)
 PUBLISHED, OFFICIAL = TABLES["published"], TABLES["official"]
 
 
-def found(model_type: str, class_name: str, fields: dict[str, Any]) -> tuple[Architecture, Head, Any]:
-    """The row that loses least of a config."""
+def found(model_type: str, class_name: str, fields: dict[str, Any]) -> tuple[Conversion, Any]:
+    """The conversion that loses least of a config."""
     config = AutoConfig.for_model(model_type, **fields)
-    pairs = [(one, head) for one in ARCHITECTURES if one.model_type == model_type for head in one.heads]
-    pairs = [pair for pair in pairs if pair[1].theirs == class_name]
-    return *min(pairs, key=lambda pair: attempted(lost_on_reading, *pair, config)), config
+    conversions = [each for each in CONVERSIONS if (each.model_type, each.theirs) == (model_type, class_name)]
+    return min(conversions, key=lambda each: attempted(each.lost_on_reading, config)), config
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs_lose_nothing(name: str) -> None:
-    architecture, head, config = found(*PUBLISHED[name])
-    assert lost_on_reading(architecture, head, config) == []
-    assert lost_on_writing(architecture, head, read_config(architecture, head, config)) == []
+    conversion, config = found(*PUBLISHED[name])
+    assert conversion.lost_on_reading(config) == []
+    assert conversion.lost_on_writing(conversion.read(config)) == []
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_presets_are_the_official_configs(name: str) -> None:
-    architecture, head, config = found(*OFFICIAL[name])
-    preset = getattr(qkv.presets, name)()
+    conversion, config = found(*OFFICIAL[name])
+    preset = flat(getattr(qkv.presets, name)())
     # Classifiers are fine-tuned later, with dropouts of their own.
-    wanted = {field: value for field, value in flat(preset).items() if matters(field, flat(preset))}
-    for dropout in ("classifier_dropout", "pooling_dropout"):
-        wanted.pop(dropout, None)
-    assert different(wanted, flat(read_config(architecture, head, config))) == []
+    skipped = {"classifier_dropout", "pooling_dropout"}
+    wanted = {field: value for field, value in preset.items() if matters(field, preset) and field not in skipped}
+    assert different(wanted, flat(conversion.read(config))) == []
 
 
 @pytest.mark.parametrize(
@@ -73,8 +68,8 @@ def test_layers_that_are_alike_are_one_pattern() -> None:
 
 
 def test_a_field_nobody_knows_is_named() -> None:
-    architecture, head, config = found("bert", "BertForMaskedLM", {"whatever": 3, "unset": None})
-    assert lost_on_reading(architecture, head, config) == ["whatever=3 is unknown there"]
+    conversion, config = found("bert", "BertForMaskedLM", {"whatever": 3, "unset": None})
+    assert conversion.lost_on_reading(config) == ["whatever=3 is unknown there"]
 
 
 def test_what_says_nothing_does_not_matter() -> None:
@@ -88,16 +83,16 @@ def test_what_says_nothing_does_not_matter() -> None:
 
 def test_a_class_is_asked_only_for_what_it_reads() -> None:
     """An unset `head_act` is the layers' activation in one head and tanh in another."""
-    roberta = {"norm_first": False, "embedding_norm": True, "type_vocab_size": 2, "position_offset": 2}
-    config = tiny.encoder(**roberta, pooling="mean", hidden_act="relu", qa_dropout=0.1, classifier_dropout=0.3)
-    pairs = [(one, head) for one in ARCHITECTURES if one.model_type == "roberta" for head in one.heads]
-    lost = {head.theirs: lost_on_writing(one, head, config) for one, head in pairs}
+    fields = {"norm_first": False, "embedding_norm": True, "type_vocab_size": 2, "position_offset": 2}
+    config = tiny.encoder(**fields, pooling="mean", hidden_act="relu", qa_dropout=0.1, classifier_dropout=0.3)
+    roberta = [each for each in CONVERSIONS if each.model_type == "roberta"]
+    lost = {each.theirs: each.lost_on_writing(config) for each in roberta}
     assert lost["RobertaForMaskedLM"] == ["head_act='relu' would become 'gelu'"]
     assert lost["RobertaForTokenClassification"] == []
     assert lost["RobertaForQuestionAnswering"] == ["qa_dropout=0.1 would become 0.0"]
     assert "pooling='mean' would become 'dense'" in lost["RobertaForSequenceClassification"]
     config.update({"pooling": "dense", "pooling_dropout": 0.3, "head_act": "tanh"})
-    lost = {head.theirs: lost_on_writing(one, head, config) for one, head in pairs}
+    lost = {each.theirs: each.lost_on_writing(config) for each in roberta}
     assert lost["RobertaForSequenceClassification"] == []
     assert lost["RobertaForMaskedLM"] == ["head_act='tanh' would become 'gelu'"]
 
@@ -112,8 +107,9 @@ def test_equal_values_have_one_spelling() -> None:
 
 def test_a_codec_reads_and_writes_with_all_other_fields_in_sight() -> None:
     fields = {"hidden_size": Codec("d_model", lambda value, theirs: value * theirs["num_heads"], lambda value, ours: 8)}
-    architecture = Architecture("t5", qkv.QkvDecoderConfig, fields, {"position": "none"}, (), ())
-    head = Head(qkv.QkvDecoderModel, "T5Model", words={"norm": "rms"})
-    config = read_config(architecture, head, AutoConfig.for_model("t5", d_model=4, num_heads=3))
+    architecture = Architecture("t5", "T5", qkv.QkvDecoderConfig, fields, {"position": "none"}, (), ())
+    conversion = Conversion(architecture, Head("Model", words={"norm": "rms"}))
+    config = conversion.read(AutoConfig.for_model("t5", d_model=4, num_heads=3))
+    assert (conversion.ours, conversion.theirs) == ("QkvDecoderModel", "T5Model")
     assert (config.hidden_size, config.position, config.norm) == (12, "none", "rms")
-    assert write_config(architecture, head, config).d_model == 8
+    assert conversion.write(config).d_model == 8

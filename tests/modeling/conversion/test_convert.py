@@ -14,9 +14,10 @@ import families
 import qkv
 import tables
 import tiny
+from errors import raises_sentence
 from families import FAMILIES, ROWS, variant
 from families.base import Row
-from qkv.modeling.conversion.convert import ARCHITECTURES
+from qkv.modeling.conversion.convert import ARCHITECTURES, CONVERSIONS
 from sampling import sampled
 
 TABLES = tables.beside(__file__)
@@ -24,7 +25,6 @@ LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
 # One head of each architecture, the one with the most of its own.
 ONES = ("ForMaskedLM", "ForImageClassification")
 HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.head in ONES and not row.name))]
-each_head = pytest.mark.parametrize("row", sampled(HEADED, 3), ids=str)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -38,42 +38,26 @@ def test_dtype_is_kept(row: Row, dtype: torch.dtype) -> None:
         assert torch.equal(back.state_dict()[name], tensor), name  # T5 keeps some matrices in fp32 beside fp16
 
 
-@each_head
-def test_labels_and_special_tokens_are_kept(row: Row) -> None:
-    official = row.build()
+@pytest.mark.parametrize("row", sampled(HEADED, 3), ids=str)
+def test_labels_special_tokens_ties_mode_and_generation_settings_are_kept(row: Row) -> None:
+    official = row.build().train(row.generates)
     official.config.problem_type = "multi_label_classification"
-    ours = qkv.from_transformers(official)
-    for config in (ours.config, qkv.to_transformers(ours).config):
-        for name in ("id2label", "label2id", "problem_type", "pad_token_id", "bos_token_id", "eos_token_id"):
-            if hasattr(official.config, name):
-                assert getattr(config, name) == getattr(official.config, name), name
-
-
-@pytest.mark.parametrize("row", sampled(LANGUAGE_MODELS, 2, 1), ids=str)
-def test_generation_settings_are_kept(row: Row) -> None:
-    official = row.build()
-    official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)
+    if row.generates:
+        official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)
     ours = qkv.from_transformers(official)
     back = qkv.to_transformers(ours)
-    assert ours.generation_config.to_dict() == official.generation_config.to_dict() == back.generation_config.to_dict()
-    assert ours.generation_config is not official.generation_config
-    assert getattr(back.config, "forced_eos_token_id", 7) == 7
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_mode_is_kept(training: bool) -> None:
-    ours = qkv.from_transformers(ROWS[0].build().train(training))
-    assert ours.training == training and qkv.to_transformers(ours).training == training
-
-
-@each_head
-def test_ties_are_kept(row: Row) -> None:
-    official = row.build()
-    ours = qkv.from_transformers(official)
-    for model in (official, ours, qkv.to_transformers(ours)):
+    for model in (official, ours, back):
         head, table = model.get_output_embeddings(), model.get_input_embeddings()
         tied = head is not None and head.weight is getattr(table, "weight", None)
         assert tied == (head is not None and official.config.tie_word_embeddings)
+        assert model.training == row.generates
+        for name in ("id2label", "label2id", "problem_type", "pad_token_id", "bos_token_id", "eos_token_id"):
+            if hasattr(official.config, name):
+                assert getattr(model.config, name) == getattr(official.config, name), name
+        if row.generates:
+            assert model.generation_config.to_dict() == official.generation_config.to_dict()
+    assert not row.generates or ours.generation_config is not official.generation_config
+    assert getattr(back.config, "forced_eos_token_id", 7) in (7, None)
 
 
 @pytest.mark.parametrize(("architecture", "head", "fields", "rate"), TABLES["dropouts"])
@@ -96,19 +80,14 @@ def dropouts(model: PreTrainedModel) -> dict[str, float]:
     return {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
 
 
-def test_copies_share_no_memory() -> None:
+def test_no_two_models_share_memory(tmp_path: Path) -> None:
+    """Each parameter of a model read from files has memory of its own size: saving and sharding see no shared tensors."""
     official = LANGUAGE_MODELS[0].build()
     ours = qkv.from_transformers(official)
-    back = qkv.to_transformers(ours)
-    places = [
-        {tensor.untyped_storage().data_ptr() for tensor in m.state_dict().values()} for m in (official, ours, back)
-    ]
-    assert not places[0] & places[1] and not places[1] & places[2]
-
-
-def test_a_model_read_from_files_is_taken_over_whole(tmp_path: Path) -> None:
-    """Each parameter has memory of its own size, so that saving and sharding see no shared tensors."""
-    LANGUAGE_MODELS[0].build().save_pretrained(tmp_path)
+    models = (official, ours, qkv.to_transformers(ours))
+    one, other, back = ({tensor.untyped_storage().data_ptr() for tensor in m.state_dict().values()} for m in models)
+    assert not one & other and not other & back
+    official.save_pretrained(tmp_path)
     for name, parameter in qkv.from_transformers(str(tmp_path)).named_parameters():
         assert parameter.is_contiguous() and parameter.untyped_storage().nbytes() == parameter.nbytes, name
 
@@ -133,7 +112,6 @@ def test_a_class_derived_from_an_official_one_converts() -> None:
         pass
 
     official = families.ROWS[1]
-    assert official.class_name == "BertForMaskedLM"
     assert type(qkv.from_transformers(Mine(official.config()))) is qkv.QkvEncoderForMaskedLM
 
 
@@ -150,7 +128,7 @@ def test_every_class_that_exists_on_both_sides_converts(model_type: str) -> None
                 continue
             if official.__name__ in families.LEFT_OUT:
                 continue
-            ours = {head.ours.__name__ for one in kin for head in one.heads if head.theirs == official.__name__}
+            ours = {each.ours for each in CONVERSIONS if each.theirs == official.__name__}
             assert ours, f"{auto_class} finds {official.__name__}, which no table has"
             references = [one.family.auto_classes.get(auto_class, "") for one in kin]
             # Pre-training is a masked language model for RoBERTa and a causal one for others.
@@ -206,6 +184,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "translator": (qkv.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder),
     "text": (qkv.QkvEncoderForSequenceClassification, tiny.encoder),
     "masked": (qkv.QkvEncoderForMaskedLM, tiny.encoder),
+    "pretraining": (qkv.QkvEncoderForPreTraining, tiny.encoder),
     "answers": (qkv.QkvEncoderForQuestionAnswering, tiny.encoder),
     "image": (qkv.QkvImageEncoderForImageClassification, tiny.image_encoder),
     "pictures": (qkv.QkvImageEncoderForMaskedImageModeling, tiny.image_encoder),
@@ -241,25 +220,23 @@ def test_what_stock_transformers_has_not_is_refused(words: str, fields: dict[str
 
 
 def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
-    for source, sentence in (
-        (3, "takes a model, a folder or a Hub id, got a int"),
-        (tmp_path / "nowhere", "nowhere does not exist"),
-        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder' cannot be converted; qkv converts bart, bert"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            qkv.from_transformers(source)
-    with pytest.raises(ValueError, match="QkvAudioEncoderForCTC has no counterpart in stock transformers"):
-        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()))
-    with pytest.raises(ValueError, match="takes a qkv model, got a BertModel"):
-        qkv.to_transformers(build("bert", "Model"))
     config = variant("bert", "Model", "").config()
-    with pytest.raises(ValueError, match="BertForNextSentencePrediction cannot be converted; of bert qkv converts"):
-        qkv.from_transformers(transformers.BertForNextSentencePrediction(config))
-    with torch.device("meta"), pytest.raises(ValueError, match="is on the meta device"):
+    for source, *mentions in (
+        (3, "int"),
+        (tmp_path / "nowhere", "nowhere"),
+        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder'", "bart"),
+        (transformers.BertForNextSentencePrediction(config), "BertForNextSentencePrediction", "BertModel"),
+    ):
+        with raises_sentence(*mentions):
+            qkv.from_transformers(source)
+    with raises_sentence("QkvAudioEncoderForCTC"):
+        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()))
+    with raises_sentence("BertModel"):
+        qkv.to_transformers(build("bert", "Model"))
+    with torch.device("meta"), raises_sentence("meta"):
         qkv.from_transformers(transformers.BertModel(config))
 
 
 def test_every_architecture_has_a_row() -> None:
-    assert {architecture.model_type for architecture in ARCHITECTURES} == set(FAMILIES)
-    rows = {row.class_name for row in ROWS}
-    assert rows == {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}
+    assert {each.model_type for each in CONVERSIONS} == set(FAMILIES)
+    assert {row.class_name for row in ROWS} == {each.theirs for each in CONVERSIONS}

@@ -25,8 +25,7 @@ from transformers.testing_utils import CaptureLogger
 
 import qkv
 from errors import raises_sentence
-from qkv.modeling.conversion.convert import rows
-from qkv.modeling.conversion.esmfold import TRUNK, trunk_and_head
+from qkv.modeling.conversion.esmfold import trunk_and_conversion
 from qkv.modeling.conversion.weights import convert
 from sampling import sampled
 
@@ -191,7 +190,7 @@ def test_gradients_are_equal(mask: Tensor | None, chunk_size: int) -> None:
         loss.backward()
         found.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
         found[-1]["inputs"], residues.grad = residues.grad, None
-    table = (*rows(TRUNK, trunk_and_head(stock, type(ours))[1]), ("inputs", "inputs"))
+    table = (*trunk_and_conversion(stock, type(ours))[1].rows, ("inputs", "inputs"))
     theirs, mine = convert(table, found[0], ours.config, reading=True), found[1]
     assert mine.keys() == theirs.keys() == {*dict(ours.named_parameters()), "inputs"} - {"embed_tokens.weight"}
     for name, gradient in theirs.items():
@@ -252,11 +251,15 @@ def test_there_and_back_is_the_identity(embed_aa: bool) -> None:
 
 
 def test_the_trunk_has_weights_of_its_own_in_its_dtype_and_mode() -> None:
-    """ESM-2 is kept in half precision (`fp16_esm`), whatever the trunk is in."""
-    stock = folding(fp16_esm=True)
+    """ESM-2 is kept in half precision (`fp16_esm`), whatever the trunk is in; a warning names what stays behind."""
+    stock = folding(fp16_esm=True, dropout=0.1)
     assert stock.esm.dtype == torch.float16
-    ours = qkv.trunk_from_transformers(stock)
+    with CaptureLogger(logging.getLogger("qkv")) as said:
+        ours = qkv.trunk_from_transformers(stock)
+    left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lm_head, lddt_head, ptm_head, distogram_head"
+    assert f"{left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in said.out
     assert ours.dtype == torch.float32 and not ours.training
+    assert (ours.config.residual_dropout, ours.config.pair_dropout) == (0.1, 0.2)
     before = {name: weight.clone() for name, weight in ours.state_dict().items()}
     with torch.no_grad():
         for parameter in stock.parameters():
@@ -265,49 +268,30 @@ def test_the_trunk_has_weights_of_its_own_in_its_dtype_and_mode() -> None:
     assert qkv.trunk_from_transformers(stock.train()).training
 
 
-def test_dropout_is_read_for_residues_and_pairs() -> None:
-    config = qkv.trunk_from_transformers(bare(dropout=0.1)).config
-    assert (config.residual_dropout, config.pair_dropout) == (0.1, 0.2)
-
-
-def test_a_warning_names_what_stays_behind() -> None:
-    with CaptureLogger(logging.getLogger("qkv")) as said:
-        qkv.trunk_from_transformers(folding())
-    left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lm_head, lddt_head, ptm_head, distogram_head"
-    assert f"without {left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in said.out
-
-
 def test_refusals() -> None:
     whole, trunk = folding(), bare()
     ours = qkv.trunk_from_transformers(whole)
     read, write = qkv.trunk_from_transformers, qkv.trunk_to_transformers
-    with raises_sentence("EsmForProteinFolding", "EsmFoldingTrunk", "EsmModel"):
-        read(whole.esm)
-    with raises_sentence("QkvPairForMaskedLM", "EsmForProteinFolding", "QkvPairForDistancePrediction"):
-        read(whole, qkv.QkvPairForMaskedLM)
-    with raises_sentence("QkvPairForDistancePrediction", "EsmFoldingTrunk", "QkvPairModel"):
-        read(trunk, qkv.QkvPairForDistancePrediction)
-    for passes in (0, 1):
-        with raises_sentence(f"max_recycles={passes}", "max_recycles=2", "num_recycles=0"):
-            read(bare(max_recycles=passes))
-    with raises_sentence("QkvPairForTokenClassification", "EsmForProteinFolding", "QkvPairModel"):
-        write(qkv.QkvPairForTokenClassification(ours.config), whole)
-    for name, mentions in {
-        "num_blocks": ("num_hidden_layers=2", "3"),
-        "position_bins": ("relative_position_bins=2", "3"),
-        "max_recycles": ("num_recycles=2",),
-    }.items():
-        with raises_sentence(*mentions, "config"):
-            write(ours, folding(**{name: FIELDS[name] + 1}))
-    with raises_sentence("torch.float32", "torch.float64", ".to(torch.float32)"):
-        write(ours, folding(torch.float64))
-    with raises_sentence("embed_tokens.weight", "embed_aa=True"):
-        write(ours, trunk)
-
-
-def test_a_trunk_of_other_words_has_no_place_there() -> None:
-    ours = qkv.trunk_from_transformers(bare()).config
+    refused = [
+        (lambda: read(whole.esm), ("EsmForProteinFolding", "EsmFoldingTrunk", "EsmModel")),
+        (lambda: read(whole, qkv.QkvPairForMaskedLM), ("QkvPairForMaskedLM", "QkvPairForDistancePrediction")),
+        (lambda: read(trunk, qkv.QkvPairForDistancePrediction), ("EsmFoldingTrunk", "QkvPairModel")),
+        (lambda: read(bare(max_recycles=1)), ("max_recycles=1", "max_recycles=2", "num_recycles=0")),
+        (
+            lambda: write(qkv.QkvPairForTokenClassification(ours.config), whole),
+            ("QkvPairForTokenClassification", "QkvPairModel"),
+        ),
+        (lambda: write(ours, folding(num_blocks=3)), ("num_hidden_layers=2", "3", "config")),
+        (lambda: write(ours, folding(position_bins=3)), ("relative_position_bins=2", "3", "config")),
+        (lambda: write(ours, folding(max_recycles=4)), ("num_recycles=2", "config")),
+        (lambda: write(ours, folding(torch.float64)), ("torch.float32", "torch.float64")),
+        (lambda: write(ours, trunk), ("embed_tokens.weight", "embed_aa=True")),
+    ]
+    for refuse, mentions in refused:
+        with raises_sentence(*mentions):
+            refuse()
+    config = qkv.trunk_from_transformers(trunk).config
     for field, value in {"hidden_act": "gelu", "norm_eps": 1e-6, "attention_gate": False, "final_norm": True}.items():
-        config = qkv.QkvPairConfig(**{**ours.to_dict(), field: value})
+        other = qkv.QkvPairConfig(**{**config.to_dict(), field: value})
         with raises_sentence(f"{field}={value!r}", "config"):
-            qkv.trunk_to_transformers(qkv.QkvPairModel(config), bare())
+            write(qkv.QkvPairModel(other), bare())

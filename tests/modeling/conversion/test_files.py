@@ -16,6 +16,7 @@ from test_parity import assert_identical
 from transformers.testing_utils import CaptureLogger
 
 import qkv
+from errors import raises_sentence
 from families import variant
 from qkv.modeling.conversion.files import located
 
@@ -99,7 +100,7 @@ def test_names_of_older_releases_are_never_misread(tmp_path: Path, changed: Call
     change_weights(tmp_path, lambda weights: rename(weights, changed))
     _, report = transformers.BertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     if report["missing_keys"]:
-        with pytest.raises(ValueError, match="has no tensor bert.embeddings"):
+        with raises_sentence("bert.embeddings"):
             qkv.from_transformers(tmp_path)
     else:
         assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path)), BERT.build())
@@ -114,7 +115,7 @@ def test_tensors_of_other_heads_and_old_masks_are_left_out(tmp_path: Path) -> No
     qkv_logger, stock_logger = logging.getLogger("qkv"), logging.getLogger("transformers")
     with CaptureLogger(qkv_logger) as ours, CaptureLogger(stock_logger) as others:
         assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path / "bert")), expected)
-    assert "leaves out bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_relationship.bias" in ours.out
+    assert "bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_relationship.bias" in ours.out
     assert ours.out.count("\n") == 1 and others.out == ""
     GPT2.build().save_pretrained(tmp_path / "gpt2")
     mask = torch.ones(24, 24).tril().view(1, 1, 24, 24).bool()
@@ -128,17 +129,6 @@ def test_a_base_model_without_pooler_needs_none(tmp_path: Path) -> None:
     assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path)), official)
 
 
-def truncate(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
-
-
-def as_pickle(folder: Path) -> None:
-    change_weights(folder, dict.clear)
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit 1'\ntR.")
-
-
 def index(folder: Path) -> Path:
     return folder / "model.safetensors.index.json"
 
@@ -147,7 +137,25 @@ def shard(folder: Path) -> Path:
     return sorted(folder.glob("model-00002-*"))[0]
 
 
-def misplaced(folder: Path, name: str) -> None:
+def config(**fields: object) -> Callable[[Path], None]:
+    return lambda folder: change_json(folder / "config.json", **fields)
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    return lambda folder: change_weights(folder, change)
+
+
+def truncate(folder: Path) -> None:
+    with shard(folder).open("r+b") as file:
+        file.truncate(shard(folder).stat().st_size // 2)
+
+
+def as_pickle(folder: Path) -> None:
+    change_weights(folder, dict.clear)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def place(folder: Path, name: str) -> None:
     placed = json.loads(index(folder).read_text())["weight_map"]
     change_json(index(folder), weight_map={**placed, "transformer.wpe.weight": name})
 
@@ -158,105 +166,43 @@ def in_two_shards(folder: Path) -> None:
     save_file({**load_file(path), "transformer.wpe.weight": torch.ones(32, 12)}, path, {"format": "pt"})
 
 
-NO_PLACE = "has tensor {}, for which GPT2LMHeadModel of its config.json has no place; name the architecture"
-BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
-    ("no config", lambda at: (at / "config.json").unlink(), "has no config.json; a checkpoint is a folder with"),
-    ("bad config", lambda at: (at / "config.json").write_text("{"), "config.json is not a JSON object; download it"),
-    ("no type", lambda at: change_json(at / "config.json", model_type=None), "config.json names no model_type; add"),
-    ("no class", lambda at: change_json(at / "config.json", architectures=None), "names no architectures; add what"),
-    (
-        "other type",
-        lambda at: change_json(at / "config.json", model_type="xlnet"),
-        "model_type 'xlnet' cannot be converted; qkv converts",
+# What is done to a folder, and the names that the sentence mentions.
+BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "no config": (lambda at: (at / "config.json").unlink(), ("config.json",)),
+    "bad config": (lambda at: (at / "config.json").write_text("{"), ("config.json",)),
+    "no type": (config(model_type=None), ("config.json", "model_type=None")),
+    "another kind of type": (config(model_type=5), ("config.json", "model_type=5")),
+    "no class": (config(architectures=None), ("config.json", "architectures=None")),
+    "other type": (config(model_type="xlnet"), ("model_type 'xlnet'", "bert")),
+    "other class": (config(architectures=["GPT2DoubleHeadsModel"]), ("GPT2DoubleHeadsModel", "GPT2Model")),
+    "wrong value": (config(vocab_size="61"), ("config.json", "'vocab_size'", "int")),
+    "wrong word": (config(activation_function="nope"), ("config.json", "'nope'")),
+    "unknown field": (config(mine=3), ("mine=3",)),
+    "wrong class": (
+        config(architectures=["GPT2ForTokenClassification"]),
+        ("classifier.bias", "GPT2ForTokenClassification"),
     ),
-    (
-        "other class",
-        lambda at: change_json(at / "config.json", architectures=["GPT2DoubleHeadsModel"]),
-        "GPT2DoubleHeadsModel cannot be converted; of gpt2 qkv converts GPT2Model",
-    ),
-    *(
-        (
-            f"{field} of another type",
-            lambda at, values={field: value}: change_json(at / "config.json", **values),
-            f"{field}={value!r} of .*config.json is of type .*, expected .*; mend it",
-        )
-        for field, value in {"model_type": 5, "architectures": 5, "auto_map": 5, "dtype": 1}.items()
-    ),
-    *(
-        (
-            f"{field} of no use",
-            lambda at, values={field: value}: change_json(at / "config.json", **values),
-            f"config.json has a value that transformers cannot use .*{message}.*; mend it",
-        )
-        for field, value, message in [
-            ("vocab_size", "61", "Field 'vocab_size' expected int, got str"),
-            ("activation_function", "nope", "'nope'"),
-            ("dtype", "nope", "'nope'"),
-            ("id2label", 5, "'int'"),
-        ]
-    ),
-    ("unknown field", lambda at: change_json(at / "config.json", mine=3), "mine=3 is unknown there; delete from its"),
-    (
-        "wrong class",
-        lambda at: change_json(at / "config.json", architectures=["GPT2ForTokenClassification"]),
-        "has no tensor classifier.bias, which GPT2ForTokenClassification needs; download it again, or name",
-    ),
-    (
-        "missing",
-        lambda at: change_weights(at, lambda weights: weights.pop("transformer.h.1.ln_2.bias")),
-        "has no tensor transformer.h.1.ln_2.bias, which GPT2LMHeadModel needs",
-    ),
-    (
-        "extra",
-        lambda at: change_weights(at, lambda weights: weights.update({"transformer.mine": torch.ones(2)})),
-        NO_PLACE.format("transformer.mine"),
-    ),
-    (
-        "extra layer",
-        lambda at: change_json(at / "config.json", n_layer=1),
-        NO_PLACE.format("transformer.h.1.attn.c_attn.weight"),
-    ),
-    (
-        "other shape",
-        lambda at: change_json(at / "config.json", n_inner=40),
-        r"tensor transformer.h.0.mlp.c_fc.bias of .* has shape \(48,\) where GPT2LMHeadModel has \(40,\); mend",
-    ),
-    *(
-        (
-            f"{field} of {size}",
-            lambda at, values={field: size}: change_json(at / "config.json", **values),
-            r"config.json describes a GPT2LMHeadModel of [\d,]+ parameters, and its files hold [\d,]+ bytes; mend",
-        )
-        for field, size in {"vocab_size": 10**6, "n_inner": 10**10, "n_positions": 10**9}.items()
-    ),
-    (
-        "a million layers",
-        lambda at: change_json(at / "config.json", n_layer=10**6),
-        "config.json describes a GPT2LMHeadModel of many more tensors than the .* of its files; mend its numbers of",
-    ),
-    ("no shard", lambda at: shard(at).unlink(), "is half downloaded: model-00002-of-.*, which .* names, is not there"),
-    ("short shard", lambda at: truncate(shard(at)), "model-00002-of-.* is cut short or damaged .*; download it again"),
-    ("no index", lambda at: index(at).unlink(), "has no model.safetensors and no model.safetensors.index.json; conve"),
-    ("bad index", lambda at: change_json(index(at), weight_map=None), "has no weight_map from tensors to files"),
-    ("elsewhere", lambda at: misplaced(at, "../else.safetensors"), "leads out of its folder, to '../else.safetensors'"),
-    (
-        "long name",
-        lambda at: misplaced(at, "a" * 300),
-        "names 'aaa.*'…, longer than names of files are; download it again",
-    ),
-    ("misplaced", lambda at: misplaced(at, shard(at).name), "has no tensor transformer.wpe.weight, which .* says"),
-    ("twice", in_two_shards, "tensor transformer.wpe.weight is in model-.* and in model-.*; download both again"),
-    ("two", lambda at: (at / "model.safetensors").touch(), "has both model.safetensors and .*; delete the one that is"),
-    ("pickle", as_pickle, "only in pytorch_model.bin, a format that can run code when it is read; convert it with"),
-]
+    "missing": (weights(lambda held: held.pop("transformer.h.1.ln_2.bias")), ("transformer.h.1.ln_2.bias",)),
+    "extra": (weights(lambda held: held.update({"transformer.mine": torch.ones(2)})), ("transformer.mine",)),
+    "extra layer": (config(n_layer=1), ("transformer.h.1.attn.c_attn.weight", "GPT2LMHeadModel")),
+    "other shape": (config(n_inner=40), ("transformer.h.0.mlp.c_fc.bias", "(48,)", "(40,)")),
+    "no shard": (lambda at: shard(at).unlink(), ("model-00002",)),
+    "short shard": (truncate, ("model-00002",)),
+    "no index": (lambda at: index(at).unlink(), ("model.safetensors.index.json",)),
+    "bad index": (lambda at: change_json(index(at), weight_map=None), ("weight_map",)),
+    "elsewhere": (lambda at: place(at, "../else.safetensors"), ("weight_map",)),
+    "twice": (in_two_shards, ("transformer.wpe.weight", "model-00001", "model-00002")),
+    "two": (lambda at: (at / "model.safetensors").touch(), ("model.safetensors.index.json", "delete")),
+    "pickle": (as_pickle, ("pytorch_model.bin", "weights_only=True")),
+}
 
 
-@pytest.mark.parametrize(("damage", "sentence"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
-def test_what_is_wrong_is_said_in_one_sentence(folder: Path, damage: Callable[[Path], object], sentence: str) -> None:
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_damaged_folder_is_refused_in_a_sentence(folder: Path, name: str) -> None:
+    damage, mentions = BROKEN[name]
     damage(folder)
-    with pytest.raises(ValueError, match=sentence) as caught:
+    with raises_sentence(*mentions):
         qkv.from_transformers(folder)
-    assert "\n" not in str(caught.value)
 
 
 def cached(folder: Path, home: Path, name: str) -> None:
@@ -275,11 +221,9 @@ def test_a_hub_id_is_read_from_the_cache(folder: Path, tmp_path: Path, monkeypat
     assert_identical(qkv.to_transformers(ours), GPT2.build())
     assert ours.config.name_or_path == "me/gpt2"
     assert located("me/gpt2@main") == located("me/gpt2") == tmp_path / "hub/models--me--gpt2/snapshots" / ("a" * 40)
-    with pytest.raises(ValueError, match=r"me/gpt2 is neither .* cannot be reached"):
-        located("me/gpt2@v2")
-    for name, why in (("me/other", "it is not in the cache and the Hub cannot be reached"), ("a b", "its form is not")):
-        with pytest.raises(ValueError, match=f"{name} is neither a folder here nor a checkpoint .*: {why}"):
-            qkv.from_transformers(name)
+    for name in ("me/gpt2@v2", "me/other", "a b"):
+        with raises_sentence(name.partition("@")[0]):
+            located(name)
 
 
 MEASURE = """

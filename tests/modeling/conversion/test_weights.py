@@ -11,7 +11,9 @@ ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
     ("layers.*.o", "h.*.out", "transpose"),
     ("heads.{q,k,v}", "heads.qkv", "split num_attention_heads"),
-    ("{encoder,decoder}.norm", "{encoder,decoder}.ln"),
+    ("**.norm", "**.ln"),
+    ("mlp.{gate,up}", "mlp.{wi_0,wi_1}", "together"),
+    ("mlp.up", "mlp.wi"),
     ("table", "{first,shared}", "tie"),
     ("bias", "buffer", "lead", "optional"),
     ("token", "mask", "widen"),
@@ -39,6 +41,7 @@ def theirs() -> dict[str, Tensor]:
         **{f"h.{layer}.qkv.bias": torch.randn(12) for layer in (0, 1)},
         **{"heads.qkv.weight": torch.randn(12, 4), "heads.qkv.bias": torch.randn(12)},
         **{f"{side}.ln.{kind}": torch.randn(4) for side in ("encoder", "decoder") for kind in ("weight", "bias")},
+        **{f"mlp.wi_{number}.weight": torch.randn(4, 4) for number in (0, 1)},
         "first.weight": table,
         "shared.weight": table,
         "buffer": torch.randn(1, 7),
@@ -94,6 +97,18 @@ def test_an_earlier_row_takes_what_it_names() -> None:
     rows = (("pooler", "classifier.dense"), ("pooler", "pooler"))
     assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=False).keys() == {"classifier.dense.weight"}
     assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=True).keys() == {"pooler.weight"}
+
+
+def test_a_row_without_changes_renames_each_name_and_one_of_changes_all_together() -> None:
+    rows = (("{q,k}", "{query,key}"),)
+    biased = {"query.weight": torch.ones(2), "query.bias": torch.zeros(2), "key.weight": torch.ones(2)}
+    assert convert(rows, biased, reading=True).keys() == {"q.weight", "q.bias", "k.weight"}
+    plain = {"mlp.up.weight": torch.ones(2)}
+    assert convert(ROWS, plain, CONFIG, reading=False).keys() == {"mlp.wi.weight"}
+    assert convert(ROWS, plain | {"mlp.gate.weight": torch.ones(2)}, CONFIG, reading=False).keys() == {
+        "mlp.wi_0.weight",
+        "mlp.wi_1.weight",
+    }
 
 
 def test_a_weight_without_a_row_is_refused() -> None:

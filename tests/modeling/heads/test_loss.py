@@ -5,6 +5,7 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact
+from errors import raises_sentence
 from qkv.modeling.heads.loss import (
     IGNORED,
     causal_lm_loss,
@@ -200,5 +201,5 @@ def test_contrastive_parts_are_contests_of_their_own():
 
 @pytest.mark.parametrize(("images", "texts"), [(3, 4), (0, 0)])
 def test_what_is_no_pair_is_refused(images, texts):
-    with pytest.raises(ValueError, match=f"{images} images and {texts} texts are no pairs; for the loss give each"):
+    with raises_sentence(f"{images} images", f"{texts} texts", "return_loss"):
         contrastive(torch.ones(images, 2), torch.ones(texts, 2), torch.tensor(1.0))

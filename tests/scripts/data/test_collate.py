@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import qkv
@@ -45,6 +45,7 @@ def same(one: list[Record], other: list[Record]) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, length=st.integers(1, 9))
 def test_every_token_stands_in_one_row_in_order(lengths: list[int], length: int) -> None:
     rows = list(pack(documents(lengths), length))
@@ -54,6 +55,7 @@ def test_every_token_stands_in_one_row_in_order(lengths: list[int], length: int)
     assert len(rows) == -(-sum(lengths) // length)
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, length=st.integers(1, 9))
 def test_positions_restart_and_first_tokens_are_no_targets(lengths: list[int], length: int) -> None:
     firsts = {document[0] for document in documents(lengths) if document}
@@ -64,6 +66,7 @@ def test_positions_restart_and_first_tokens_are_no_targets(lengths: list[int], l
             assert label == (-100 if begins or token == 0 else token)
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, length=st.integers(1, 9), cut=st.integers(0, 12))
 def test_a_packer_goes_on_from_what_waits(lengths: list[int], length: int, cut: int) -> None:
     found = documents(lengths)

@@ -14,8 +14,8 @@ from PIL import Image
 from endpoint import Answers, Client, Endpoint, chosen
 from errors import raises_sentence
 from qkv.scripts.common.files import LARGE
+from qkv.scripts.data.examples import ORIGIN
 from qkv.scripts.data.loading import identity, read, splits
-from qkv.scripts.data.pieces import ORIGIN
 
 WORDS = ["one", "two", "three"]
 both = pytest.mark.parametrize("streaming", [False, True])
@@ -240,21 +240,3 @@ def test_a_picture_that_changes_makes_another_table(tmp_path: Path) -> None:
     assert read(str(path))._fingerprint == before
     Image.new("L", (3, 3)).save(tmp_path / "1.png")
     assert read(str(path))._fingerprint != before
-
-
-def test_two_files_of_lines_are_sources_and_targets(tmp_path: Path) -> None:
-    for name, word in (("ü.txt", "ü"), ("b.txt", "ä"), ("train.target.txt", "t"), ("train.source.txt", "s")):
-        (tmp_path / name).write_bytes("".join(f"{word} {line}\n" for line in range(3)).encode("latin-1"))
-    where = f"{tmp_path / 'ü.txt'},{tmp_path / 'b.txt'}"
-    assert splits(where) == ["train"]
-    for streaming in (False, True):
-        rows = list(read(where, streaming=streaming, encoding="latin-1"))
-        assert [(row["source"], row["target"]) for row in rows] == [(f"ü {n}", f"ä {n}") for n in range(3)]
-    before = identity(where)
-    (tmp_path / "b.txt").write_text("b 0\nb 1\nchanged\nmore\n")
-    assert identity(where) != before
-    with raises_sentence("3", "b.txt", "4"):
-        read(where)
-    for name in ("ü.txt", "b.txt"):
-        (tmp_path / name).unlink()
-    assert read(str(tmp_path))[0]["source"] == "s 0"

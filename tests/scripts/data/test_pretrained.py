@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
-from transformers import WhisperFeatureExtractor
 
 import qkv
 from qkv.scripts.data.inference.own_recipe import infer
@@ -81,24 +80,6 @@ def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> Non
     assert [task.labels[row["label"]] for row in rows] == folders and set(folders) == {"cat", "dog"}
 
 
-def captions(folder: Path, words: str) -> str:
-    images(folder, "all")
-    lines = [json.dumps({"image": f"all/{number}.png", "caption": f"{words} {number}"}) for number in range(20)]
-    (folder / "captions.jsonl").write_text("\n".join(lines))
-    return str(folder)
-
-
-def test_captions_are_read_by_the_pretrained_tokenizer(tmp_path: Path) -> None:
-    first = task_of(captions(tmp_path / "one", "a view of the sea"), "text.vocab_size=600")
-    init = saved(first, pretrained(tmp_path / "init", "DualEncoderModel"))
-    other = captions(tmp_path / "two", "mountains with snow")
-    own, task = task_of(other, "text.vocab_size=600"), task_of(other, "text.vocab_size=600", f"init={init}")
-    given = "mountains by the sea"
-    assert task.processor.tokenizer(given) == first.processor.tokenizer(given) != own.processor.tokenizer(given)
-    assert task.processor.tokenizer.model_max_length == first.processor.tokenizer.model_max_length
-    assert task.processor.image_processor.crop_size == first.processor.image_processor.crop_size
-
-
 def test_recordings_are_written_with_the_pretrained_characters(tmp_path: Path) -> None:
     first = task_of(str(recordings(tmp_path / "one")), *CTC)
     init = saved(first, pretrained(tmp_path / "init", "AudioEncoderForCTC"))
@@ -108,13 +89,6 @@ def test_recordings_are_written_with_the_pretrained_characters(tmp_path: Path) -
         table.write_text(table.read_text().replace("low", "löw"))
     with pytest.raises(ValueError, match="does not know the character 'ö'"):
         task_of(str(tmp_path / "two"), *CTC, f"init={init}")
-
-
-def test_features_of_another_kind_are_refused(tmp_path: Path) -> None:
-    init = pretrained(tmp_path / "init", "SpeechEncoderDecoderForSpeechSeq2Seq")
-    WhisperFeatureExtractor().save_pretrained(init)
-    with pytest.raises(ValueError, match="reads the features of a WhisperFeatureExtractor"):
-        task_of(str(recordings(tmp_path / "own")), "holdout=0.25", f"init={init}")
 
 
 def test_boxes_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:

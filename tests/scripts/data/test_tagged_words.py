@@ -7,7 +7,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from errors import raises_sentence
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.tagged_words import as_list, check_tagged, read_tagged_words
 from recipes import recipe_of
 

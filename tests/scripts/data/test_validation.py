@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset
 from PIL import Image
 
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.loading import read
-from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.validation import (
     Check,
     RecordValidation,
@@ -86,7 +86,10 @@ def test_a_table_is_sifted_before_the_training(tmp_path: Path) -> None:
         {"file": str(path), "row": row, "reason": reason}
         for row, reason in [
             (4, "text: empty"),
-            (8, "not UTF-8 from its byte 10 on; save the file as UTF-8, or give encoding=latin-1"),
+            (
+                8,
+                "letter 11 is none of its encoding; save the file as UTF-8, or give its encoding, such as encoding=cp1252",
+            ),
             (9, "text: missing"),
             (12, "label: label 9 is not in 0 to 1"),
         ]

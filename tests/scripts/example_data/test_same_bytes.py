@@ -23,9 +23,6 @@ SAME = {
     "copy": "9acf373d9c14325c",
     "reverse": "453886329d3b5d5b",
     "numbers": "658cdbb72b52e73f",
-    "dates": "6041d52aafd52891",
-    "listops": "cd91e7b2fd8e81a9",
-    "recall": "5e7bad9fbdfd31b0",
 }
 # What of each data set is hashed.
 FIELDS = (

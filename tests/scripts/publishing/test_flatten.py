@@ -16,7 +16,7 @@ from transformers import GPT2Config
 
 import qkv
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
-from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
+from qkv.scripts.publishing.export.join import Joined, statement, without_rows
 
 CONFIGS = {
     "gpt2": qkv.presets.gpt2(),
@@ -77,8 +77,8 @@ def lines_of_code(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
-def test_a_decoder_takes_at_most_2980_lines_of_code(name: str) -> None:
-    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 2980
+def test_a_decoder_takes_at_most_3053_lines_of_code(name: str) -> None:
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 3053
 
 
 @each
@@ -271,9 +271,7 @@ def test_modules_stand_after_what_they_import_with_one_list_of_imports(package) 
         }
     )
     found = joined("toy.models.model", "toy.models.part")
-    assert found.text == 'B = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n\n\n' and found.borrowed == {
-        "A": "toy.settings.config"
-    }
+    assert found.borrowed == {"A": "toy.settings.config"}
     assert found.code() == 'import math\n\nB = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n'
     assert found.docstring("toy.models.model") == "The model.\n\nShapes: B batch, D width.\n"
 
@@ -288,34 +286,36 @@ def test_only_what_is_reached_is_kept(package) -> None:
         }
     )
     found = joined("toy.models.model")
-    found.text = reachable(found.text, ["used"])
-    assert [name for name in ("Alias", "used", "helper", "Named", "unused", "about") if found.mentions(name)] == [
-        "Alias", "used", "helper", "Named",
-    ]  # fmt: skip
+    found.reduce(["used"])
+    assert [name for each in found.body for name in each.defined] == ["Alias", "used", "helper", "Named"]
+    assert "about" not in found.code()
 
 
 def test_statements_at_the_top_level_reach_what_they_name(package) -> None:
     package({"models/model.py": "def called(): ...\n\n\ndef lost(): ...\n\n\ncalled()\n"})
     found = joined("toy.models.model")
-    found.text = reachable(found.text, [])
-    assert found.mentions("called") and not found.mentions("lost")
+    found.reduce([])
+    assert found.names() == {"called"}
 
 
 def test_a_name_defined_in_both_branches_of_an_if_is_one_definition(package) -> None:
     text = "if flag:\n    A = 1\nelse:\n    A = 2\n\nB = 3\n\n\ndef f():\n    return A\n"
     package({"models/model.py": text})
     found = joined("toy.models.model")
-    found.text = reachable(found.text, ["f"])
-    assert "A = 2" in found.text and not found.mentions("B")
+    found.reduce(["f"])
+    assert "A = 2" in found.code() and "B" not in found.names()
 
 
-def test_a_table_loses_the_rows_of_unused_words() -> None:
-    text = """
-T = {"layer": Layer, "rms": RMS}
-U = f({"layer": 1})
-V = {1: "layer", **T}
-"""
-    assert without_rows(text, {"layer"}).split("\n")[1:4] == ['T = {"rms": RMS}', "U = f({})", 'V = {1: "layer", **T}']
+@pytest.mark.parametrize(
+    ("table", "without"),
+    [
+        ('T = {"layer": Layer, "rms": RMS}', 'T = {"rms": RMS}'),
+        ('U = f({"layer": 1})', "U = f({})"),
+        ('V = {1: "layer", **T}', 'V = {1: "layer", **T}'),
+    ],
+)
+def test_a_table_loses_the_rows_of_unused_words(table: str, without: str) -> None:
+    assert without_rows(statement(table), {"layer"}).text == without
 
 
 def test_folders_are_joined_with_the_folder_that_holds_them(package) -> None:
@@ -331,24 +331,11 @@ def test_folders_are_joined_with_the_folder_that_holds_them(package) -> None:
         }
     )
     found = joined("toy.models.model")
-    assert [line[0] for line in found.text.split("\n") if line] == ["C", "D", "B", "A"]
+    assert [name for each in found.body for name in each.defined] == ["C", "D", "B", "A"]
     assert found.borrowed == {"S": "toy.settings.config"}
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"a.py": "from . import b\n", "b.py": ""}, "toy.models.a, line 1"),
-        ({"a.py": "from .b import X as Y\n", "b.py": ""}, "toy.models.a, line 1"),
-        ({"a.py": "from .b import *\n", "b.py": ""}, "toy.models.a, line 1"),
-        ({"a.py": "from toy.models.b import B\n", "b.py": ""}, "toy.models.a, line 1"),
-        ({"a.py": "import toy.models.b\n", "b.py": ""}, "toy.models.a, line 1"),
-        ({"a.py": "def f():\n    import os\n"}, "toy.models.a, line 2"),
-        ({"a.py": "from .b import B\nX = 1\n", "b.py": "B = X = 2\n"}, "toy.models.a: X"),
-    ],
-)
-def test_what_cannot_be_joined_is_refused(package, files: dict[str, str], message: str) -> None:
-    package({f"models/{name}": text for name, text in files.items()})
-    with pytest.raises(ValueError) as error:
+def test_a_name_of_two_modules_is_refused(package) -> None:
+    package({"models/a.py": "from .b import B\n\nX = B\n", "models/b.py": "B = X = 2\n"})
+    with pytest.raises(ValueError, match=r"toy\.models\.a: X "):
         joined("toy.models.a")
-    assert message in str(error.value)

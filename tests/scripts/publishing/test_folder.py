@@ -7,47 +7,33 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from PIL import Image
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
-    AutoModelForMaskedLM,
     ViTImageProcessorPil,
     pipeline,
 )
-from transformers.testing_utils import CaptureLogger
-from transformers.utils import logging
 
 import installation
 import qkv
 import tiny
 from checkout import ROOT
 from errors import raises_sentence
-from published import forget_releases
 from qkv.modeling.conversion.files import read_json
 from qkv.scripts.cli import main
 from qkv.scripts.common import files as durable
 from qkv.scripts.common.inspector import Job, outputs
+from qkv.scripts.publishing.export.flatten import TESTED, flatten
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.export.run_folder import write_run_card
-from qkv.scripts.publishing.export.tested_releases import (
-    TESTED,
-    is_outdated,
-    logger,
-    spelled,
-    stated_releases,
-    untested,
-    warn_of_outdated_code,
-)
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
-from qkv.scripts.publishing.integrity.files import file_rows
+from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, identity, read_manifest
 from qkv.scripts.publishing.integrity.verification import expectation_findings
 
 pytestmark = pytest.mark.upstream
 
-OLDER = {"oldest": "5.22", "newest": "5.23"}
 IMAGE = {"pixel_values": torch.linspace(0, 1, 192).view(1, 3, 8, 8)}
 
 
@@ -123,7 +109,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 def findings(folder: Path) -> list[str]:
     """Differences from the manifest, before anything is loaded."""
-    return [line for row in file_rows(folder, read_manifest(folder)) for line in row.findings]
+    return file_row(folder, read_manifest(folder)).findings
 
 
 def test_a_run_and_a_saved_model_load_with_and_without_qkv(trained: Path, tmp_path: Path) -> None:
@@ -147,7 +133,7 @@ def test_the_record_and_checkpoints_are_no_part_of_the_model(run: Path) -> None:
     assert findings(run) == []
     for name in ("modeling_other.py", "vocab.json"):
         (run / name).write_text("{}")
-    assert [line.split()[0] for line in findings(run)] == ["vocab.json", "modeling_other.py"]
+    assert [line.split()[0] for line in findings(run)] == ["modeling_other.py", "vocab.json"]
 
 
 def test_a_run_is_published_under_its_identity_with_its_card(run: Path, tmp_path: Path) -> None:
@@ -169,65 +155,10 @@ def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None
     assert "Another title" in card and before in card and identity(run) == before and findings(run) == []
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.1.dev0")
-    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "hub")
-    return tmp_path / "hub"
-
-
-def test_the_tested_releases_are_those_that_we_require_and_install(folder: Path, tmp_path: Path) -> None:
+def test_the_tested_releases_are_those_that_we_require_and_install() -> None:
     floor = next(each for each in installation.requirements() if each.name == "transformers").specifier
     assert f">={TESTED['oldest']}" in map(str, floor)
     assert f"\ntransformers=={TESTED['newest']}." in (ROOT / "constraints.txt").read_text()
-    assert stated_releases(folder) == read_manifest(folder)["transformers"] == TESTED
-    assert f"tested with transformers {spelled(TESTED)}." in (folder / "README.md").read_text()
-    qkv.QkvEncoderModel(tiny.encoder()).save_pretrained(folder / "saved")
-    assert stated_releases(folder / "saved") == TESTED and not untested(folder, TESTED)
-    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "native", native=True)
-    (tmp_path / "modeling_mine.py").write_text("# Tested with transformers 5.23 to 5.23.\n")
-    assert stated_releases(tmp_path) is stated_releases(tmp_path / "native") is None
-    assert "transformers" not in read_manifest(tmp_path / "native")
-
-
-@pytest.mark.parametrize(
-    ("version", "tested", "says"),
-    [
-        ("5.23.3", OLDER, ""),
-        ("5.24.0", OLDER, "qkv publish {folder} TARGET"),
-        ("6.0.0", TESTED, "install a qkv"),
-        ("5.3.0", {"oldest": "5.23", "newest": "5.30"}, ""),
-        ("6.0.0", None, ""),
-    ],
-)
-def test_a_newer_transformers_than_was_tested_has_a_remedy(
-    version: str, tested: dict[str, str] | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transformers, "__version__", version)
-    sentence = untested(tmp_path, tested)
-    assert bool(sentence) == bool(says) and says.format(folder=tmp_path) in sentence
-    assert not says or (version in sentence and spelled(tested) in sentence)
-    assert is_outdated(OLDER) and not is_outdated(TESTED) and not is_outdated(None)
-    assert spelled({"oldest": "5.23", "newest": "5.23"}) == "5.23"
-
-
-def test_loading_warns_once_for_a_folder_with_older_code(folder: Path) -> None:
-    verbosity = logging.get_verbosity()
-    try:
-        logging.set_verbosity_warning()
-        with CaptureLogger(logger) as said:
-            AutoModelForMaskedLM.from_pretrained(folder)
-        assert said.out == ""
-        forget_releases(folder)
-        logging.set_verbosity_error()
-        with CaptureLogger(logger) as said:
-            warn_of_outdated_code(folder)
-        assert said.out == ""
-        logging.set_verbosity_warning()
-        with CaptureLogger(logger) as said:
-            for source in (folder, str(folder)):
-                AutoModelForMaskedLM.from_pretrained(source)
-            AutoModelForMaskedLM.from_pretrained(folder.parent, subfolder=folder.name)
-        assert said.out.count("\n") == 1 and untested(folder, OLDER) in said.out
-    finally:
-        logging.set_verbosity(verbosity)
+    assert "Tested with transformers {oldest} to {newest}.".format(**TESTED) in next(
+        iter(flatten(tiny.encoder()).files.values())
+    )

@@ -231,24 +231,3 @@ def test_of_many_classes_the_most_frequent_are_shown(soups: dict[str, Any]) -> N
 def test_a_model_is_named_by_its_data(soups: dict[str, Any], data: str, source: str, name: str) -> None:
     card = str(make_card(with_fields(soups, task={"name": data, "source": source})))
     assert f"# qkv-{name}\n" in card
-
-
-def test_a_stream_is_no_table_of_classes(soups: dict[str, Any]) -> None:
-    record = copy.deepcopy(soups)
-    record["data"] = {"sizes": {"train": None, "test": 500}, "sha256": "0", "split": "a stream"}
-    card = str(make_card(record))
-    assert "|  | train | test |\n| --- | --- | --- |\n| all examples | streamed | 500 |" in card
-    assert "Splits: a stream." in card and "smallest class" not in card and "\n\n\n" not in card
-
-
-def test_settings_that_did_nothing_are_left_out(soups: dict[str, Any]) -> None:
-    card = str(make_card(soups))
-    assert "| text.label | taste |" in card
-    assert not any(f"| {name}" in card for name in ("stock.", "text.made", "text.symbols", "prompt |"))
-    assert "| stock.model_type | bert |" in str(make_card(with_fields(soups, recipe={"model_source": "stock"})))
-
-
-def test_what_a_training_started_from_is_named(soups: dict[str, Any]) -> None:
-    assert "parameters, trained from scratch with qkv." in str(make_card(soups))
-    card = str(make_card(with_fields(soups, recipe={"init": "mlm"})))
-    assert "parameters, trained further from `mlm` with qkv." in card and "from scratch" not in card

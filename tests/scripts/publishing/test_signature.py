@@ -236,20 +236,6 @@ def test_without_the_library_its_extra_is_named(place: Path, alice: Path, monkey
             call()
 
 
-def test_a_failed_signing_leaves_no_half_signature(signed: Path) -> None:
-    class Broken:
-        def set_hashing_config(self, _: Any) -> "Broken":
-            return self
-
-        def sign(self, folder: Path, target: Path) -> None:
-            target.write_text("half of")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        sign(Broken(), signed)
-    assert not list(signed.glob("model.sig*"))
-
-
 def test_keyless_asks_sigstore_for_the_identity_and_its_issuer(
     signed: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

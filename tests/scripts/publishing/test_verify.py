@@ -14,23 +14,21 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import PreTrainedModel
 
 import qkv
 import tiny
 from errors import raises_sentence
-from published import CODE, change_json, change_tensors, forge, forget_releases, ours, published, shards
+from published import CODE, change_json, change_tensors, forge, ours, published, shards
 from qkv import QkvDecoderForCausalLM
 from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.export.tested_releases import TESTED
 from qkv.scripts.publishing.integrity import clean_process, load_paths
 from qkv.scripts.publishing.integrity import verification as module
 from qkv.scripts.publishing.integrity.clean_process import Loaded, clean_environment, load_in_clean_process
 from qkv.scripts.publishing.integrity.files import Row
-from qkv.scripts.publishing.integrity.guard import load_checked
 from qkv.scripts.publishing.integrity.load_paths import compared, load_rows, loaded
-from qkv.scripts.publishing.integrity.loading import UNCHECKED, auto_class, installed_class, load_unchecked
+from qkv.scripts.publishing.integrity.loading import auto_class, installed_class
 from qkv.scripts.publishing.integrity.manifest import IntegrityError, identity, read_manifest, write_manifest
 from qkv.scripts.publishing.integrity.verification import Report, checks, examine, verify
 
@@ -65,11 +63,6 @@ def swap(folder: Path) -> None:
     change_tensors(holding(folder, ONE, OTHER), change)
 
 
-def swap_and_hide(folder: Path) -> None:
-    swap(folder)
-    forge(folder)
-
-
 def leave_weights(folder: Path) -> None:
     """The rest of a save in one file under a later one in shards: transformers would load it, silently."""
     model = ours(seed=1)
@@ -97,12 +90,11 @@ CORRUPTIONS: list[tuple[Callable[[Path], Any], tuple[str, ...]]] = [
     (lambda folder: flip_bit(shards(folder)[-1]), ("{last}", "tensor")),
     (lambda folder: flip_bit(shards(folder)[0], 0), ("{first}", "damaged")),
     (swap, (ONE, OTHER)),
-    (swap_and_hide, (ONE, OTHER)),
     (lambda folder: shards(folder)[0].unlink(), ("{first} is missing",)),
     (lambda folder: shards(folder)[0].write_bytes(shards(folder)[0].read_bytes()[:-7]), ("{first}", "damaged")),
-    (leave_weights, ("model.safetensors", INDEX)),
+    (leave_weights, ("model.safetensors is not",)),
     (add_shard, ("model-00009-of-00009.safetensors",)),
-    (point_elsewhere, (INDEX, ONE)),
+    (point_elsewhere, (INDEX,)),
     (name_a_kernel, ("config", "evil/kernel")),
     (lambda folder: (folder / "qkv_manifest.json").unlink(), ("qkv_manifest.json",)),
 ]
@@ -118,9 +110,6 @@ def test_a_corruption_is_named_and_not_loaded(
     with pytest.raises(IntegrityError) as caught:
         verify(folder)
     assert all(word.format(**names) in str(caught.value) for word in words)
-    monkeypatch.setenv("QKV_VERIFY", "1")
-    with pytest.raises((IntegrityError, ValueError)):
-        QkvDecoderForCausalLM.from_pretrained(folder)
 
 
 def test_an_untouched_folder_passes(folder: Path) -> None:
@@ -136,15 +125,21 @@ def test_a_wrong_buffer_after_loading_is_named(native: Path, tmp_path: Path) -> 
     change_json(folder / "config.json", rope_parameters={"rope_theta": 20000.0, "rope_type": "default"})
     forge(folder)
     rows = {row.check: row for row in load_rows(folder, read_manifest(folder), trusted=False)}
-    for name in ("LlamaForCausalLM", "AutoModelForCausalLM"):
-        assert any("model.rotary_emb.inv_freq" in line for line in rows[name].findings)
+    assert any("model.rotary_emb.inv_freq" in line for line in rows["AutoModelForCausalLM"].findings)
+
+
+def test_swapped_weights_under_a_forged_manifest_are_named(folder: Path) -> None:
+    swap(folder)
+    forge(folder)
+    (row, *_) = load_rows(folder, read_manifest(folder), trusted=False)
+    assert [line.split()[1] for line in row.findings if line.startswith("parameter")] == [ONE, OTHER]
 
 
 def test_another_model_than_expected_is_named(original: Path, tmp_path: Path) -> None:
     other = published(ours(seed=1), tmp_path / "other", **{CODE: "x = 0\n"})
     with pytest.raises(IntegrityError, match=identity(original)):
         verify(other, expect=identity(original))
-    with pytest.raises(IntegrityError, match="expected model: tensor "):
+    with pytest.raises(IntegrityError, match="expected model: .*parameter "):
         verify(other, expect=original)
     for wrong in ("123", "no/where", identity(original).upper()):
         with pytest.raises(ValueError, match=wrong):
@@ -174,7 +169,7 @@ def test_code_of_a_repository_runs_only_where_somebody_answers_for_it(
     def load_rows(folder: Path, manifest: Any, *, trusted: bool) -> list[Row]:
         return [Row("remote code", skipped=not trusted)]
 
-    monkeypatch.setattr(module, "fetched", lambda name, revision: original)
+    monkeypatch.setattr(module, "fetch", lambda name, revision: original)
     monkeypatch.setattr(module, "load_rows", load_rows)
     for target, options, trusted in (
         ("user/name", {}, False),
@@ -198,18 +193,13 @@ def test_the_verdict_is_one_sentence_with_all_names() -> None:
     assert results == ["passed", "FAILED", "not run", "warning"]
 
 
-def test_code_that_was_tested_with_older_releases_of_transformers_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = qkv.publish(ours(), tmp_path / "hub").folder
+def test_a_newer_transformers_than_at_publishing_is_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_rows", lambda *_, **__: [])
-    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.0")
-    report = examine(folder)
-    assert report.passed and {row.check: row.result for row in report.rows}["tested releases"] == "passed"
-    forget_releases(folder)
+    assert not any(row.warns for row in examine(folder).rows)
+    monkeypatch.setattr(transformers, "__version__", "99.0.dev0")
     report = verify(folder)
     (row,) = (row for row in report.rows if row.warns)
-    assert row.result == "warning" and row.detail in report.sentence and "qkv publish" in row.detail
+    assert row.result == "warning" and row.detail in report.sentence
 
 
 def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
@@ -248,9 +238,9 @@ def test_a_load_that_fails_is_a_finding(folder: Path, monkeypatch: pytest.Monkey
         raise RuntimeError("no such\n luck")
 
     monkeypatch.setattr(load_paths, "loaded", fail)
-    monkeypatch.setattr(clean_process, "load_in_clean_process", fail)
+    monkeypatch.setattr(load_paths, "load_in_clean_process", fail)
     rows = list(load_rows(folder, read_manifest(folder), trusted=True))
-    assert len(rows) == 3 and all("no such luck" in row.findings[0] for row in rows)
+    assert len(rows) == 2 and all("no such luck" in row.findings[0] for row in rows)
 
 
 @pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
@@ -281,7 +271,7 @@ def test_code_that_fills_a_buffer_wrongly_is_found(tmp_path: Path) -> None:
     (folder / "modeling_mine.py").write_text(MINE.read_text())
     write_manifest(folder, model)
     report = examine(folder)
-    assert report.passed and [row.check for row in report.rows if row.skipped] == ["class"]
+    assert report.passed and [row.check for row in report.rows if row.skipped] == ["AutoModel"]
     (folder / "modeling_mine.py").write_text(MINE.read_text().replace(".float()", ".float() + 1"))
     forge(folder)
     found = {row.check: row.findings for row in examine(folder).rows if row.findings}
@@ -314,56 +304,6 @@ def test_so_have_stock_models(model_type: str, architecture: str, expected: str 
     assert auto_class(config, architecture) == expected
     assert installed_class(tmp_path) is getattr(transformers, architecture, None)
     assert auto_class({**config, "auto_map": {"AutoModel": f"x.{architecture}"}}, architecture) == "AutoModel"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"dtype": torch.bfloat16}, {"device_map": "cpu"}, {"output_loading_info": True}],
-    ids=str,
-)
-@pytest.mark.parametrize("loader", [QkvDecoderForCausalLM, AutoModelForCausalLM, AutoModel])
-def test_a_right_model_is_loaded_with_the_check(
-    loader: Any, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("QKV_VERIFY", "1")
-    found = loader.from_pretrained(folder, **options)
-    model = found[0] if options.get("output_loading_info") else found
-    assert model.dtype == options.get("dtype", torch.float32)
-    loader.from_pretrained(folder.parent, subfolder="hub")
-    published(ours(), folder.parent / "again")  # it loads a folder that has no manifest yet
-    assert isinstance(qkv.from_transformers(qkv.to_transformers(ours())), QkvDecoderForCausalLM)
-    change_json(folder / "config.json", norm_eps=0.5)
-    for source, inner in ((folder, {}), (folder.parent, {"subfolder": "hub"})):
-        with pytest.raises(IntegrityError, match="norm_eps"):
-            loader.from_pretrained(source, **inner, **options)
-    monkeypatch.setenv("QKV_VERIFY", "off")
-    loader.from_pretrained(folder)
-
-
-def test_the_check_sees_what_loading_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(source: Path, **options: Any) -> Any:
-        model = QkvDecoderForCausalLM.from_pretrained(source, **options)
-        model.model.norm.weight.data.neg_()
-        return model
-
-    with pytest.raises(IntegrityError, match="parameter model.norm.weight"):
-        load_checked(load, folder)
-    monkeypatch.setenv("QKV_VERIFY", "1")
-    with pytest.raises(IntegrityError, match="parameter score.weight"):
-        AutoModelForSequenceClassification.from_pretrained(folder)
-    with pytest.raises(ValueError, match="nobody/nothing"):
-        QkvDecoderForCausalLM.from_pretrained("nobody/nothing")
-    seen = []
-    original = QkvDecoderForCausalLM.__init__
-
-    def watch(self: Any, *arguments: object, **options: object) -> None:
-        seen.append(UNCHECKED.get())
-        original(self, *arguments, **options)
-
-    monkeypatch.setattr(QkvDecoderForCausalLM, "__init__", watch)
-    load_unchecked(QkvDecoderForCausalLM, folder)
-    QkvDecoderForCausalLM.from_pretrained(folder)
-    assert seen == [True, False] and not UNCHECKED.get()
 
 
 def test_the_clean_process_sees_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

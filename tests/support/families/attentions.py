@@ -1,6 +1,7 @@
 """Tiny models of every family, ours and transformers', and the attention weights that they return eagerly."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,191 +19,108 @@ DECODER = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 
 WIDTHS = {"d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
 ENDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
 PAIRS = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+HALVES = {"text": "text_model_output.attentions", "image": "vision_model_output.attentions"}
+ENCODER, DECODED, CROSS = {"encoder": "attentions"}, {"decoder": "attentions"}, {"cross": "cross_attentions"}
+Case = tuple[Callable[[], Any], Callable[[], dict[str, Any]], dict[str, str]]
 
 
-def no_cache(**inputs: Any) -> dict[str, Any]:
-    return {**inputs, "use_cache": False}
+def no_cache(inputs: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    return lambda: {**inputs(), "use_cache": False}
 
 
-# Of each family: the model, its inputs, and the name of each stack's weights in the outputs.
-OURS: dict[str, Any] = {
-    "bert": (lambda: qkv.QkvEncoderForMaskedLM(tiny.encoder()), tiny.text, {"encoder": "attentions"}),
-    "t5 encoder": (lambda: qkv.QkvEncoderModel(tiny.encoder("relative")), tiny.text, {"encoder": "attentions"}),
-    "local": (lambda: qkv.QkvEncoderModel(tiny.encoder("local")), tiny.text, {"encoder": "attentions"}),
-    "modernbert": (lambda: qkv.QkvEncoderForMaskedLM(tiny.encoder("modernbert")), tiny.text, {"encoder": "attentions"}),
-    "first tokens": (
-        lambda: qkv.QkvEncoderForSequenceClassification(tiny.encoder()),
-        tiny.text,
-        {"encoder": "attentions"},
-    ),
-    "vit": (
-        lambda: qkv.QkvImageEncoderForImageClassification(tiny.image_encoder()),
-        tiny.images,
-        {"encoder": "attentions"},
-    ),
-    "gpt2": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder()), tiny.text, {"decoder": "attentions"}),
-    "llama": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("llama")), tiny.text, {"decoder": "attentions"}),
-    "mistral": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("mistral")), tiny.text, {"decoder": "attentions"}),
-    "bloom": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("bloom")), tiny.text, {"decoder": "attentions"}),
-    "sparse": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("sparse")), tiny.text, {"decoder": "attentions"}),
-    "neox": (lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("neox")), tiny.text, {"decoder": "attentions"}),
-    "linear": (
-        lambda: qkv.QkvDecoderForCausalLM(tiny.decoder("linear")),
-        lambda: no_cache(**tiny.text()),
-        {"decoder": "attentions"},
-    ),
-    "transformer": (
-        lambda: qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder()),
-        lambda: no_cache(**tiny.pairs()),
-        PAIRS,
-    ),
-    "t5": (lambda: qkv.QkvEncoderDecoderModel(tiny.encoder_decoder("t5")), lambda: no_cache(**tiny.pairs()), PAIRS),
-    "linear marian": (
-        lambda: qkv.QkvEncoderDecoderModel(tiny.encoder_decoder("linear_marian")),
-        lambda: no_cache(**tiny.pairs()),
-        PAIRS,
-    ),
-    "speech": (
-        lambda: qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.speech_encoder_decoder()),
-        lambda: no_cache(**tiny.audio_with_targets()),
-        PAIRS,
-    ),
-    "ctc": (lambda: qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()), tiny.audio, {"encoder": "attentions"}),
-    "clip": (
-        lambda: qkv.QkvDualEncoderModel(tiny.dual_encoder()),
-        tiny.captions,
-        {"text": "text_model_output.attentions", "image": "vision_model_output.attentions"},
-    ),
-    "detr": (lambda: qkv.QkvDetectionForObjectDetection(tiny.detector()), tiny.padded_images, PAIRS),
-    "pairs": (lambda: qkv.QkvPairForMaskedLM(tiny.pair("esmfold")), tiny.text, {"encoder": "attentions"}),
-    "rnnsearch": (
-        lambda: qkv.QkvRecurrentForConditionalGeneration(tiny.recurrent()),
-        tiny.pairs,
-        {"cross": "cross_attentions"},
-    ),
-    "luong": (
-        lambda: qkv.QkvRecurrentForConditionalGeneration(tiny.recurrent("luong")),
-        tiny.pairs,
-        {"cross": "cross_attentions"},
-    ),
-}
+def own(class_name: str, make: Callable[..., Any], *kind: str) -> Callable[[], Any]:
+    """A model of ours with a tiny config of a kind."""
+    return lambda: getattr(qkv, class_name)(make(*kind))
 
 
 def stock(name: str, config: str, **fields: Any) -> Any:
-    return getattr(transformers, name)(getattr(transformers, config)(**fields))
+    return getattr(transformers, name)(getattr(transformers, config)(**copy.deepcopy(fields)))
 
 
-def clip() -> Any:
-    text = {**SIZES, **WORDS, **ENDS}
-    image = {**SIZES, "image_size": 16, "patch_size": 4}
-    return stock("CLIPModel", "CLIPConfig", text_config=text, vision_config=image, projection_dim=20)
+def theirs(name: str, config: str, **fields: Any) -> Callable[[], Any]:
+    return lambda: stock(name, config, **fields)
 
 
-def detr() -> Any:
-    backbone = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}
-    fields = {**DECODER, **WIDTHS, "num_queries": 5, "num_labels": 3, "use_timm_backbone": False}
-    return stock(
-        "DetrForObjectDetection", "DetrConfig", **fields, backbone_config=backbone, use_pretrained_backbone=False
-    )
-
-
-STOCK: dict[str, Any] = {
-    "bert": (lambda: stock("BertModel", "BertConfig", **SIZES, **WORDS), tiny.text, {"encoder": "attentions"}),
-    "distilbert": (
-        lambda: stock(
-            "DistilBertModel", "DistilBertConfig", dim=32, n_layers=2, n_heads=4, hidden_dim=48, vocab_size=61
-        ),
-        tiny.text,
-        {"encoder": "attentions"},
-    ),
-    "modernbert": (
-        lambda: stock("ModernBertModel", "ModernBertConfig", **SIZES, **WORDS, **ENDS, local_attention=4),
-        tiny.text,
-        {"encoder": "attentions"},
-    ),
-    "gpt2": (
-        lambda: stock("GPT2LMHeadModel", "GPT2Config", n_embd=32, n_layer=2, n_head=4, vocab_size=61, n_positions=48),
-        tiny.text,
-        {"decoder": "attentions"},
-    ),
-    "llama": (
-        lambda: stock("LlamaForCausalLM", "LlamaConfig", **SIZES, **WORDS, num_key_value_heads=2),
-        tiny.text,
-        {"decoder": "attentions"},
-    ),
-    "mistral": (
-        lambda: stock("MistralModel", "MistralConfig", **SIZES, **WORDS, num_key_value_heads=2, sliding_window=4),
-        tiny.text,
-        {"decoder": "attentions"},
-    ),
-    "t5": (
-        lambda: stock(
-            "T5Model", "T5Config", d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, vocab_size=61, **ENDS
-        ),
-        lambda: no_cache(**tiny.pairs()),
+CAUSAL, TRANSLATOR = "QkvDecoderForCausalLM", "QkvEncoderDecoderModel"
+RECURRENT = "QkvRecurrentForConditionalGeneration"
+# Of each family: the model, its inputs, and the name of each stack's weights in the outputs.
+OURS: dict[str, Case] = {
+    "bert": (own("QkvEncoderForMaskedLM", tiny.encoder), tiny.text, ENCODER),
+    "t5 encoder": (own("QkvEncoderModel", tiny.encoder, "relative"), tiny.text, ENCODER),
+    "local": (own("QkvEncoderModel", tiny.encoder, "local"), tiny.text, ENCODER),
+    "modernbert": (own("QkvEncoderForMaskedLM", tiny.encoder, "modernbert"), tiny.text, ENCODER),
+    "first tokens": (own("QkvEncoderForSequenceClassification", tiny.encoder), tiny.text, ENCODER),
+    "vit": (own("QkvImageEncoderForImageClassification", tiny.image_encoder), tiny.images, ENCODER),
+    "gpt2": (own(CAUSAL, tiny.decoder), tiny.text, DECODED),
+    **{
+        kind: (own(CAUSAL, tiny.decoder, kind), tiny.text, DECODED)
+        for kind in ("llama", "mistral", "bloom", "sparse", "neox")
+    },
+    "linear": (own(CAUSAL, tiny.decoder, "linear"), no_cache(tiny.text), DECODED),
+    "transformer": (
+        own("QkvEncoderDecoderForConditionalGeneration", tiny.encoder_decoder),
+        no_cache(tiny.pairs),
         PAIRS,
     ),
-    "bart": (
-        lambda: stock("BartModel", "BartConfig", **DECODER, **WIDTHS, **WORDS, **ENDS),
-        lambda: no_cache(**tiny.pairs()),
+    "t5": (own(TRANSLATOR, tiny.encoder_decoder, "t5"), no_cache(tiny.pairs), PAIRS),
+    "linear marian": (own(TRANSLATOR, tiny.encoder_decoder, "linear_marian"), no_cache(tiny.pairs), PAIRS),
+    "speech": (
+        own("QkvSpeechEncoderDecoderForSpeechSeq2Seq", tiny.speech_encoder_decoder),
+        no_cache(tiny.audio_with_targets),
         PAIRS,
     ),
-    "vit": (
-        lambda: stock("ViTModel", "ViTConfig", **SIZES, image_size=16, patch_size=4),
-        lambda: tiny.images(size=(16, 16)),
-        {"encoder": "attentions"},
-    ),
-    "clip": (
-        clip,
-        lambda: {**tiny.sentences(), **tiny.images(size=(16, 16))},
-        {"text": "text_model_output.attentions", "image": "vision_model_output.attentions"},
-    ),
-    "detr": (detr, tiny.padded_images, PAIRS),
-    "whisper": (
-        lambda: stock(
-            "WhisperModel",
-            "WhisperConfig",
-            **DECODER,
-            **WIDTHS,
-            **ENDS,
-            vocab_size=61,
-            num_mel_bins=6,
-            max_source_positions=10,
-        ),
-        lambda: no_cache(input_features=torch.randn(2, 6, 20), decoder_input_ids=tiny.text()["input_ids"]),
-        PAIRS,
-    ),
+    "ctc": (own("QkvAudioEncoderForCTC", tiny.audio_encoder), tiny.audio, ENCODER),
+    "clip": (own("QkvDualEncoderModel", tiny.dual_encoder), tiny.captions, HALVES),
+    "detr": (own("QkvDetectionForObjectDetection", tiny.detector), tiny.padded_images, PAIRS),
+    "pairs": (own("QkvPairForMaskedLM", tiny.pair, "esmfold"), tiny.text, ENCODER),
+    "rnnsearch": (own(RECURRENT, tiny.recurrent), tiny.pairs, CROSS),
+    "luong": (own(RECURRENT, tiny.recurrent, "luong"), tiny.pairs, CROSS),
 }
-# What is like eager attention alone: scores that are bounded, and a score that no key has.
-STOCK["gemma2"] = (
-    lambda: stock(
-        "Gemma2ForCausalLM",
-        "Gemma2Config",
-        **SIZES,
-        **WORDS,
-        num_key_value_heads=2,
-        head_dim=8,
-        attn_logit_softcapping=2.0,
-        attn_implementation="eager",
+IMAGE = {**SIZES, "image_size": 16, "patch_size": 4}
+BACKBONE = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}
+DETR = {**DECODER, **WIDTHS, "num_queries": 5, "num_labels": 3, "backbone_config": BACKBONE}
+DETR |= {"use_timm_backbone": False, "use_pretrained_backbone": False}
+DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 61}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 61, "n_positions": 48}
+GROUPED = {**SIZES, **WORDS, "num_key_value_heads": 2}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 61, **ENDS}
+WHISPER = {**DECODER, **WIDTHS, **ENDS, "vocab_size": 61, "num_mel_bins": 6, "max_source_positions": 10}
+CLIP = {"text_config": {**SIZES, **WORDS, **ENDS}, "vision_config": IMAGE, "projection_dim": 20}
+# Like eager attention alone: scores that are bounded, and a score that no key has.
+EAGER = {**GROUPED, "head_dim": 8, "attn_implementation": "eager"}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+STOCK: dict[str, Case] = {
+    "bert": (theirs("BertModel", "BertConfig", **SIZES, **WORDS), tiny.text, ENCODER),
+    "distilbert": (theirs("DistilBertModel", "DistilBertConfig", **DISTILBERT), tiny.text, ENCODER),
+    "modernbert": (
+        theirs("ModernBertModel", "ModernBertConfig", **SIZES, **WORDS, **ENDS, local_attention=4),
+        tiny.text,
+        ENCODER,
     ),
-    tiny.text,
-    {"decoder": "attentions"},
-)
-STOCK["gpt-oss"] = (
-    lambda: stock(
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        **SIZES,
-        **WORDS,
-        num_key_value_heads=2,
-        head_dim=8,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        attn_implementation="eager",
+    "gpt2": (theirs("GPT2LMHeadModel", "GPT2Config", **GPT2), tiny.text, DECODED),
+    "llama": (theirs("LlamaForCausalLM", "LlamaConfig", **GROUPED), tiny.text, DECODED),
+    "mistral": (theirs("MistralModel", "MistralConfig", **GROUPED, sliding_window=4), tiny.text, DECODED),
+    "t5": (theirs("T5Model", "T5Config", **T5), no_cache(tiny.pairs), PAIRS),
+    "bart": (theirs("BartModel", "BartConfig", **DECODER, **WIDTHS, **WORDS, **ENDS), no_cache(tiny.pairs), PAIRS),
+    "vit": (theirs("ViTModel", "ViTConfig", **IMAGE), lambda: tiny.images(size=(16, 16)), ENCODER),
+    "clip": (
+        theirs("CLIPModel", "CLIPConfig", **CLIP),
+        lambda: {**tiny.sentences(), **tiny.images(size=(16, 16))},
+        HALVES,
     ),
-    tiny.text,
-    {"decoder": "attentions"},
-)
+    "detr": (theirs("DetrForObjectDetection", "DetrConfig", **DETR), tiny.padded_images, PAIRS),
+    "whisper": (
+        theirs("WhisperModel", "WhisperConfig", **WHISPER),
+        no_cache(lambda: {"input_features": torch.randn(2, 6, 20), "decoder_input_ids": tiny.text()["input_ids"]}),
+        PAIRS,
+    ),
+    "gemma2": (
+        theirs("Gemma2ForCausalLM", "Gemma2Config", **EAGER, attn_logit_softcapping=2.0),
+        tiny.text,
+        DECODED,
+    ),
+    "gpt-oss": (theirs("GptOssForCausalLM", "GptOssConfig", **EAGER, **EXPERTS), tiny.text, DECODED),
+}
 FAMILIES = {f"qkv {name}": row for name, row in OURS.items()} | {f"stock {name}": row for name, row in STOCK.items()}
 
 

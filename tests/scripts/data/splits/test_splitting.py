@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.scripts.data.splits.splitting import split_rows
+from qkv.scripts.data.splits.division import split_rows
 
 SHARES = {"test": 0.1, "validation": 0.2}
 LABELS = st.lists(st.sampled_from("abc"), min_size=10, max_size=200)

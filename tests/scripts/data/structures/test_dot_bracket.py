@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.structures.dot_bracket import contact_map, dot_bracket, pairs_of, partners_of
 
 

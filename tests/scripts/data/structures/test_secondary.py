@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from errors import raises_sentence
-from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.structures.secondary import check_folded, read_structures
 from qkv.scripts.recipes.schema import Recipe
 from recipes import recipe_of
