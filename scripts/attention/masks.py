@@ -38,6 +38,10 @@ class RecordingMask:
         self.show(module, *heads[:2], self.innermost, **options)
         return attended
 
+    def to(self, *args: Any, **kwargs: Any) -> "RecordingMask":
+        """Move the mask inside, as Accelerate does with the arguments of layers that it places on devices."""
+        return replace(self, inner=self.inner.to(*args, **kwargs) if hasattr(self.inner, "to") else self.inner)
+
     @property
     def innermost(self) -> Any:
         """The mask of the model, inside of the masks of all captures."""

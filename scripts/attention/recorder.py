@@ -4,6 +4,7 @@ Shapes: B batch, T queries, S keys, H heads; h heads and q queries asked for.
 """
 
 from collections.abc import Callable
+from threading import local
 from typing import NamedTuple
 
 import torch
@@ -39,10 +40,11 @@ class Place(NamedTuple):
     shape: tuple[int, int, int]
 
 
-class Recorder:
+class Recorder(local):
     """Make one record of each forward of a layer from the calls of its attention function.
 
-    `wanted` are heads and queries; `keep` is called with every record.
+    `wanted` are heads and queries; `keep` is called with every record. Each thread has attributes of its own, so that
+    forwards in several threads do not mix.
     """
 
     def __init__(

@@ -75,7 +75,8 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
             f"batch is a {type(batch).__name__}, and should be the inputs of a forward by name; give a dict, as "
             "{'input_ids': ...}"
         )
-    batch, table = random_batch(model) if batch is None else batch, ProbeTable(type(model).__name__)
+    table = ProbeTable(type(model).__name__)
+    batch = random_batch(model) if batch is None else batch
     with evaluating(model):
         seen = probe_forward(table, model, batch)
         if getattr(seen.outputs, "loss", None) is not None:
