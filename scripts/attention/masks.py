@@ -72,7 +72,7 @@ def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str,
     backend = context.backend or module.config._attn_implementation
     caches = context.cache, context.options.get("cache")
     check_backend(backend, is_batching=any(isinstance(each, PagedAttentionCache) for each in caches))
-    forward = next(each.forward for each in type(module).__mro__ if looks_up(each, "by_mask"))
+    forward: Any = next(vars(each)["forward"] for each in type(module).__mro__ if looks_up(each, "by_mask"))
     forward.__globals__["by_mask"].__globals__["SparseMask"].register(RecordingMask)
     if any(each.__name__ == "CrossAttention" for each in type(module).__mro__):
         memory = context.memory._replace(mask=recording(recorder, backend, context.memory.mask))

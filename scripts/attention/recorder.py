@@ -5,7 +5,7 @@ Shapes: B batch, T queries, S keys, H heads; h heads and q queries asked for.
 
 from collections.abc import Callable
 from threading import local
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,6 +87,6 @@ class Recorder(local):
     def append(self, weights: Tensor) -> None:
         """Keep the record of a forward."""
         layer = self.layer
-        record = (layer.stack, layer.number, self.step, self.heads, self.queries, *self.counts, weights)
+        record: Any = (layer.stack, layer.number, self.step, self.heads, self.queries, *self.counts, weights)
         self.keep(AttentionRecord(*record))
         self.step += 1

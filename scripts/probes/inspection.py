@@ -193,7 +193,8 @@ def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
         given = batch.get("decoder_attention_mask")
         # Without inputs a decoder reads the labels, shifted.
         is_read = given is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
-        return labels != IGNORED if is_read else given
+        masked: Tensor | None = labels != IGNORED if is_read else given  # type: ignore[assignment]
+        return masked
     if alignment is not None:  # (B, sequences, L), the chain first
         sequences = batch.get("msa_attention_mask", torch.ones_like(alignment[..., 0]))
         sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)
