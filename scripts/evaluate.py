@@ -20,6 +20,7 @@ from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
 MOST_CLASSES = 40  # of a confusion matrix that can still be read
@@ -43,7 +44,7 @@ def run(arguments: Namespace) -> None:
         metrics["calibration_error"] = {"value": calibration_error(evaluation), "interval": None}
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
-                      "sha256": task.fingerprint(), "skipped": len(task.data.invalid_records.skipped)},
+                      "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
              "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed,
              "versions": versions(), "commit": commit()}  # fmt: skip
     print_metrics(

@@ -18,8 +18,8 @@ from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
 from ..execution import Plan, StackInputs, StackParts
-from ..masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
-from ..pattern import Predicate
+from ..masks.masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
+from ..masks.pattern import Predicate
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers
 from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
 from .window_attention import Scores, TokenRange, Windows, attend_in_windows

@@ -14,7 +14,7 @@ from qkv.scripts.prediction.source import CONTACTS, ROLES, Source
 from qkv.scripts.recipes.loading import build, changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 
 LONGEST = 512  # tokens of a row, for models that no run of ours has made
 ANY_BUT_ALL = 1 - 1e-9  # the share of bad records that leaves a row to evaluate
@@ -46,7 +46,7 @@ def run_test(source: Source, options: Options) -> Task:
     for place in [f"./{where}"] * (is_example and is_here) + [where]:  # files here may be called as example data are
         with suppress(ValueError) if is_example else nullcontext():
             task = registry.load(changed(recipe, data=place))
-            if task.fingerprint() == source.record["data"]["sha256"] and "test" in task.splits:
+            if fingerprint_of(task) == source.record["data"]["sha256"] and "test" in task.splits:
                 return task
     raise ValueError(
         f"{where} does not hold the test split that {source.name} was trained beside, so rows of it may have been "

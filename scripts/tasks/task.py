@@ -157,17 +157,18 @@ class Task:
             raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
         return lengths
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
-        parts = (name.encode() + part for name, split in self.every.items() for part in contents(split))
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(part)
-        return digest.hexdigest()
-
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
         return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every.items()}
+
+
+def fingerprint_of(task: Task) -> str:
+    """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
+    digest = hashlib.sha256()
+    for name, split in task.every.items():
+        for part in contents(split):
+            digest.update(name.encode() + part)
+    return digest.hexdigest()
 
 
 def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:

@@ -20,7 +20,7 @@ from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.run import train
 from sine_waves import recordings, tone
 
@@ -115,7 +115,7 @@ def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "file" / "train.parquet")
     found = [task_of(tmp_path / place, "text.column=sentence", "holdout=0") for place in ("disk", "file")]
     assert [task.sizes() for task in found] == [{"train": 18, "test": 2}] * 2
-    assert found[0].fingerprint() == found[1].fingerprint()
+    assert fingerprint_of(found[0]) == fingerprint_of(found[1])
 
 
 @pytest.mark.parametrize(
