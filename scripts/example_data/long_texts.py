@@ -30,9 +30,8 @@ def associative_recall(recipe: Recipe) -> TaggedWords:
     lengths[::TEST_EVERY] = most
     rows = [draw_table_and_keys(random, keys, length - keys) for length in lengths]
     train = [row for place, row in enumerate(rows) if place % TEST_EVERY]
-    words, tags = (
-        {"train": [row[side] for row in train], "test": [row[side] for row in rows[::TEST_EVERY]]} for side in (0, 1)
-    )
+    words = {"train": [words for words, _ in train], "test": [words for words, _ in rows[::TEST_EVERY]]}
+    tags = {"train": [tags for _, tags in train], "test": [tags for _, tags in rows[::TEST_EVERY]]}
     title = f"tables of {keys} keys and their values, and keys to look up"
     return TaggedWords("associative-recall", title, HOME, words, tags, [f"v{value}" for value in range(VALUES)])
 

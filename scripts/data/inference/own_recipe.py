@@ -117,9 +117,10 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     named, roles = {column.name: column for column in columns}, {}
     for key in ("column", "label", "target", "pair"):
         if name := str(text.get(key) or ""):
-            roles[key] = named.get(name) or named.get(name.partition(".")[0])
-            if roles[key] is None:
+            name = name if name in named else name.partition(".")[0]
+            if name not in named:
                 raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
+            roles[key] = named[name]
     return roles
 
 
