@@ -4,8 +4,6 @@ Shapes: B batch, L residues, S further sequences of an alignment, D width of a r
 labels or bins of distances.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
@@ -83,7 +81,7 @@ class QkvPairModel(QkvPreTrainedModel):
         distance_bins: Tensor | None = None,
         num_recycles: int | None = None,
         recycled: Recycled | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> PairOutput:
         """Represent residues (B, L) and all pairs of them; `attention_mask` (B, L) is 0 at padding.
 
@@ -108,7 +106,13 @@ class QkvPairModel(QkvPreTrainedModel):
         return outputs
 
     def run(
-        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, passes: int, *masks: Tensor | None, **kwargs: Any
+        self,
+        hidden: Tensor,
+        pair: Tensor,
+        recycled: Recycled | None,
+        passes: int,
+        *masks: Tensor | None,
+        **kwargs: object,
     ) -> PairOutput:
         """Run all blocks as often as there are passes; only the last one has gradients and is recorded."""
         kwargs = {**self.recorded(), **kwargs}
@@ -124,7 +128,13 @@ class QkvPairModel(QkvPreTrainedModel):
 
     @capture_outputs
     def run_blocks(
-        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, *masks: Tensor | None, last: bool, **kwargs: Any
+        self,
+        hidden: Tensor,
+        pair: Tensor,
+        recycled: Recycled | None,
+        *masks: Tensor | None,
+        last: bool,
+        **kwargs: object,
     ) -> PairOutput:
         """Run all blocks, and the norms after the last pass; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
         if self.recycling is not None:
@@ -174,7 +184,7 @@ class PairHead(QkvPreTrainedModel):
         distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> ModelOutput:
         """Score residues or pairs, with a loss if there are `labels`, which are -100 where none is due."""
         given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)

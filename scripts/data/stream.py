@@ -17,7 +17,7 @@ from datasets import IterableDataset
 from qkv.scripts.data.collate import Packer
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import identity, read_split, splits
-from qkv.scripts.data.validation import Checks, RecordValidation, checked_columns, validate
+from qkv.scripts.data.validation import Checks, RecordValidation, validate
 from qkv.scripts.recipes.schema import Recipe
 
 UNITS = 4096  # that a stream is read in at most: a resumed shard reads the one where it was again
@@ -45,7 +45,7 @@ class Stream:
     @classmethod
     def of(cls, recipe: Recipe, invalid: RecordValidation, checks: Checks, **fields: Any) -> "Stream":
         """Stream the training split of a recipe's data; its holdout is kept back where there is no validation split."""
-        data: Any = read_split(recipe, checked_columns(checks), streaming=True)
+        data = read_split(recipe, [name for name in checks if isinstance(name, str)], streaming=True)
         holdout = 0.0 if "validation" in splits(recipe.data.source) else recipe.data.holdout
         return cls(data, identity(recipe.data.source), invalid, checks, holdout=holdout, **fields)
 

@@ -77,7 +77,7 @@ def table_test(given: str, source: Source, options: Options) -> Task:
         raise ValueError(f"{given!r} is no table; evaluate needs one with references, such as reviews.csv")
     recipe, encoding = recipe_of(source, options), options.get("encoding", "utf-8")
     where = given if "/" in given else f"./{given}"  # files here may be called as example data are
-    columns = columns_of(read(where, encoding=encoding).column_names, recipe, options, source)
+    columns: dict[str, Any] = columns_of(read(where, encoding=encoding).column_names, recipe, options, source)
     text = replace(recipe.text, evaluated=0, **columns)
     data = replace(recipe.data, source=where, test_size=1.0, bad_records=ANY_BUT_ALL, encoding=encoding, group=None,
                    streaming=False)  # fmt: skip

@@ -101,9 +101,8 @@ class Source:
 def read_by(model: Any, tokenizer: Any) -> int | None:
     """Return the tokens of the longest text that a model and its tokenizer read; None where neither says so."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return min(
-        (limit for limit in (positions, tokenizer.model_max_length) if 0 < (limit or 0) < UNLIMITED), default=None
-    )
+    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and limit < UNLIMITED]
+    return min(limits, default=None)
 
 
 def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:

@@ -190,7 +190,7 @@ TYPES: dict[str, list[tuple[Any, Any]]] = {
 }
 
 
-class LocalMetric(evaluate.Metric):
+class LocalMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate has no types
     """The metric of METRICS that its `config_name` names."""
 
     def _info(self) -> evaluate.MetricInfo:

@@ -37,7 +37,7 @@ from qkv.scripts.data.tokenization import (
     tokenizer_for,
 )  # fmt: skip
 from qkv.scripts.data.truncation import count_truncated
-from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
+from qkv.scripts.data.validation import Checks, RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task, of_recording
@@ -241,7 +241,7 @@ def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordVali
     select(table.features, list(names), where)
     table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
     table = table.rename_columns({name: new for name, new in names.items() if name != new})
-    checks = {"audio": check_audio, "text": check_text}
+    checks: Checks = {"audio": check_audio, "text": check_text}
     return valid_rows(table, checks, invalid, processes=recipe.data.workers or None)
 
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import transformers
@@ -148,7 +148,7 @@ class Task:
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
         if isinstance(self.train, Sized):
-            return self.train
+            return cast(Examples, self.train)
         raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
 
     def lengths(self) -> list[int]:

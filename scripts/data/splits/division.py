@@ -157,7 +157,7 @@ def split_rows(
 def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the last rows for the last name, those before it for the one before, and so on."""
     chosen, end = dict[str, list[int]](), count
-    for name, share in reversed(list(shares.items())):
+    for name, share in reversed([*shares.items()]):
         begin = end - round(share * count)
         chosen[name], end = list(range(max(begin, 1), end)), begin
     return chosen

@@ -77,7 +77,7 @@ def near_texts(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int
         common = (block @ those.T).toarray()
         likeness = np.asarray(common / (block.sum(1) + those.sum(1).T - common))
         yield from (
-            (start + int(row), int(likeness[row].argmax())) for row in np.flatnonzero(likeness.max(1) >= SIMILAR)
+            (start + row, int(likeness[row].argmax())) for row in np.flatnonzero(likeness.max(1) >= SIMILAR).tolist()
         )
 
 
