@@ -7,7 +7,7 @@ Shapes: B batch, T queries, S keys; R rows of masks, 1 where all of a batch are 
 W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,7 +32,6 @@ COPYING = 1.25
 PAIRS = 2**17
 
 
-@dataclass
 class WindowMask(Windows, SparseMask):
     """Windows as the mask of a layer."""
 
