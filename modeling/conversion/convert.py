@@ -2,8 +2,8 @@
 
 import copy
 import os
+import sys
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from .t5 import T5_KIN
 from .weights import Weights, alternatives, convert, owned
 
 logger = logging.get_logger(__name__)
-MODELING = import_module("..", __package__)  # has all classes of ours once it is imported
+MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
 ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]

@@ -33,24 +33,24 @@ class GrowingLayer(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         start = self.get_seq_length()
         end = start + key_states.shape[2]
-        if not self.is_room_for(end):
+        room = self.room
+        if room is None or not self.is_room_for(end, room):
             if not self.is_initialized:
                 self.lazy_initialization(key_states, value_states)
-            self.room = grown(self.cached[0], key_states, end), grown(self.cached[1], value_states, end)
-        assert self.room is not None
-        keys, values = self.room
+            room = self.room = grown(self.cached[0], key_states, end), grown(self.cached[1], value_states, end)
+        keys, values = room
         keys.narrow(2, start, end - start).copy_(key_states)
         values.narrow(2, start, end - start).copy_(value_states)
         self.written = self.keys, self.values = keys.narrow(2, 0, end), values.narrow(2, 0, end)
         return self.written
 
-    def is_room_for(self, end: int) -> bool:
+    def is_room_for(self, end: int, room: tuple[Tensor, Tensor]) -> bool:
         """Return True where the cached tensors are the beginning of memory for `end` tokens."""
-        if self.room is None or end > self.room[0].shape[2]:
+        if end > room[0].shape[2]:
             return False
         # Selecting rows replaces the tensors, `crop` leaves a view of the prefix.
         is_written = self.keys is self.written[0] and self.values is self.written[1]
-        return is_written or all(map(begins, self.cached, self.room))
+        return is_written or all(map(begins, self.cached, room))
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""
