@@ -145,12 +145,12 @@ def read_manifest(folder: Path) -> Manifest:
         if repr(found := manifest["format"]) != repr(FORMAT):  # as text, for True is 1
             raise IntegrityError(f"{path} has format={found!r}, this qkv reads {FORMAT}; install the qkv that wrote it")
         check_entries(manifest)
-        computed = identify(manifest)
+        computed, written = identify(manifest), manifest["identity"]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise IntegrityError(f"{MANIFEST} is damaged ({reason}); download it again") from error
-    if manifest["identity"] != computed:
-        raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {manifest['identity']}")
+    if written != computed:
+        raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {written}")
     return manifest
 
 
