@@ -4,6 +4,8 @@ Shapes: B batch, L residues, S further sequences of an alignment, D width of a r
 labels or bins of distances.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
@@ -106,13 +108,7 @@ class QkvPairModel(QkvPreTrainedModel):
         return outputs
 
     def run(
-        self,
-        hidden: Tensor,
-        pair: Tensor,
-        recycled: Recycled | None,
-        passes: int,
-        *masks: Tensor | None,
-        **kwargs: object,
+        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, passes: int, *masks: Tensor | None, **kwargs: Any
     ) -> PairOutput:
         """Run all blocks as often as there are passes; only the last one has gradients and is recorded."""
         kwargs = {**self.recorded(), **kwargs}
@@ -128,13 +124,7 @@ class QkvPairModel(QkvPreTrainedModel):
 
     @capture_outputs
     def run_blocks(
-        self,
-        hidden: Tensor,
-        pair: Tensor,
-        recycled: Recycled | None,
-        *masks: Tensor | None,
-        last: bool,
-        **kwargs: object,
+        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, *masks: Tensor | None, last: bool, **kwargs: Any
     ) -> PairOutput:
         """Run all blocks, and the norms after the last pass; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
         if self.recycling is not None:

@@ -48,7 +48,7 @@ NEED_TRAIN = {
     "sweep",
     "train",
 }
-OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
+OPTIONAL: set[str] = set()
 # The lab is not installed.
 SOURCES = python_files("configuration", "modeling", "scripts", apart=frozenset({"lab"}))
 

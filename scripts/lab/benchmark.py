@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 from transformers.utils import logging
 
 from qkv.modeling.conversion.files import write_json
@@ -26,7 +27,6 @@ from qkv.scripts.lab.benchmarking.machine import describe
 from qkv.scripts.lab.benchmarking.report import columns, page, short
 from qkv.scripts.lab.benchmarking.run import Settings, contenders_of
 from qkv.scripts.lab.benchmarking.workloads import STEPS, Workload, chosen, read_workloads
-from qkv.scripts.training.progress import progress_display
 
 
 def run(arguments: Namespace) -> None:
@@ -137,13 +137,11 @@ def measure(title: str, workload: Workload, settings: Settings) -> dict[str, Any
     """Return the record of a workload, and show how far its laps are, those of the warm-up among them."""
     loads = workload.step.startswith("load")
     runners = [*MODULES] if loads else contenders_of(workload, settings)
-    done = 0
-    with progress_display(title, (settings.rounds + 1) * len(runners), is_main=True, unit="lap") as shown:
+    with tqdm(desc=title, total=(settings.rounds + 1) * len(runners), unit="lap") as progress:
 
         def report(contender: str, laps: int) -> None:
-            nonlocal done
-            done += laps
-            shown.update(done, f"{title}, {contender}")
+            progress.set_postfix_str(contender, refresh=False)
+            progress.update(laps)
 
         if not loads:
             return measuring.measure(workload, settings, report)

@@ -8,12 +8,12 @@ from typing import Any
 
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import SECONDS, format_range, print_table
-from qkv.scripts.publishing.export.run_folder import README
+from qkv.scripts.lab.stock_model import build_chosen, has_stock
+from qkv.scripts.publishing.export.folder import README
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
-from qkv.scripts.training.stock_model import has_stock
 
 # Fields of the recipe that each model changes.
 MODELS: dict[str, list[str]] = {"qkv": [], "stock": ["model_source=stock"]}
@@ -36,8 +36,8 @@ def compare(arguments: Namespace, folder: Path) -> Run:
 
     The stock model is left out where transformers has no such head.
     `--also` names further models by the fields of the recipe that they change. The record of the returned run holds the
-    results of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by
-    `qkv train`.
+    results of all. What is finished is not trained again, so runs may be made beforehand, by `qkv train` or by another
+    `compare` with one of the seeds.
     """
     stock = has_stock(load(arguments.recipe, arguments.overrides).model.architecture)
     models = {name: words for name, words in MODELS.items() if name != "stock" or stock}
@@ -49,7 +49,7 @@ def compare(arguments: Namespace, folder: Path) -> Run:
         out = folder / f"{name}-{seed}"
         say(f"{name}, seed {seed}: {number} of {len(pairs)} trainings, in {out}")
         recipe = load(arguments.recipe, [*arguments.overrides, *models[name], f"seed={seed}", f"out={out}"])
-        run = train(recipe, arguments.words, Clock())
+        run = train(recipe, arguments.words, Clock(), build=build_chosen)
         records[name].insert(0, run.record)
     each = {name: results(of_model) for name, of_model in records.items()}
     run.record["comparison"] = {"seeds": arguments.seeds, "models": each}

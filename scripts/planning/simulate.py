@@ -23,8 +23,8 @@ from transformers.initialization import no_init_weights, no_tie_weights
 from qkv.scripts.planning.arguments import NODE, Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
-from qkv.scripts.training.memory.tracker import MemoryTracker
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 aten = torch.ops.aten

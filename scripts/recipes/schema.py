@@ -117,8 +117,8 @@ class Model:
         init: A pretrained model to start from, of qkv or transformers: a run, a model folder or a Hub id. It brings its
             config, tokenizer and class names; `model` then changes only fields of the head and of training.
         partial_init: Whether tensors below the head that a pretrained model lacks start at random, not refused.
-        model_source: `stock` trains what the model is compared with instead: the model of transformers that `stock`
-            describes, or, where it says nothing, the one of the same architecture.
+        model_source: `stock` is for `python -m qkv.scripts.lab compare`, which trains the model of transformers that
+            `stock` describes, or else the one of the same architecture.
         stock: The `model_type` of a model of transformers, and the fields of its config.
     """
 
@@ -206,7 +206,7 @@ class Output:
         log_every (optimizer steps): Steps between lines of `metrics.jsonl`.
         eval_every (optimizer steps): Steps between evaluations.
         save_every (optimizer steps): Steps between checkpoints, besides those at the end and after a signal.
-        save_minutes (minutes): Most work that a kill may lose, unless saving takes more than a few percent of the time.
+        save_minutes (minutes): Time after which a checkpoint is saved, unless saving takes more than 3 % of the time.
         keep (checkpoints): Newest checkpoints that stay.
         async_save: Whether checkpoints are written in the background.
         resume: `auto` resumes from the newest checkpoint in the same folder; `never` refuses a folder with files.

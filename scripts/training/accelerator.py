@@ -1,8 +1,7 @@
-"""Build the Accelerator of a recipe, and the model as DDP, FSDP2, DeepSpeed or tensor parallelism share it.
+"""Build the Accelerator of a recipe, and distribute the model by DDP, FSDP2 or tensor parallelism.
 
-With DDP each process has a whole model; with FSDP2 and ZeRO a shard of every layer, gathered when it is needed; with
-tensor parallelism its own heads and inner units of every layer. Processes of one tensor-parallel group see the same
-data, all others see different data.
+With DDP each process has a whole model; with FSDP2 a shard of every layer, gathered when it is needed; with tensor
+parallelism some heads and intermediate units of every layer. Processes of a tensor-parallel group see the same data.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from accelerate.utils import (
 )
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
@@ -27,77 +26,55 @@ from transformers.distributed import DistributedConfig
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training import deepspeed
-from qkv.scripts.training.trackers import check_trackers, names_of
+from qkv.scripts.training.distributed import model_class
+from qkv.scripts.training.trackers import check_trackers, tracker_names
 
-PRECISIONS = {"fp32": "no", "bf16": "bf16"}
-# Variables that `accelerate launch --config_file` sets, and the strategy each asks for.
-LAUNCHER_STRATEGIES = {
-    "ACCELERATE_USE_FSDP": "FSDP",
-    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
-    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config",
-}
+# Variables of `accelerate launch --config_file` for strategies that are not for this loop.
+REFUSED = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config"}
 # Gathered from all processes to the main one.
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def build_accelerator(recipe: Recipe) -> Accelerator:
-    """Build the Accelerator that a recipe and the launcher ask for.
-
-    ValueError when they disagree, and for a number of processes or a tracker that is not available;
-    MissingExtraError for a tracker that is not installed.
-    """
-    # Without being told that there is only a CPU, several processes would each train alone.
-    cpu = not torch.accelerator.is_available()
+    """Build the Accelerator of a recipe and its launcher; ValueError where they disagree."""
     check_strategies(recipe)
     check_trackers(recipe)
-    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
-        deepspeed.check_installed()
     fsdp = fsdp_plugin(recipe)
     accelerator = Accelerator(
-        cpu=cpu,
-        mixed_precision=PRECISIONS[recipe.compute.precision],
+        cpu=not torch.accelerator.is_available(),  # or several processes would each train alone
+        mixed_precision="bf16" if recipe.compute.precision == "bf16" else "no",
         dynamo_backend="inductor" if recipe.compute.compile else "no",
-        log_with=names_of(recipe) or None,
+        log_with=tracker_names(recipe) or None,
         project_dir="runs",  # replaced by the run folder, which is opened later
         fsdp_plugin=fsdp,
     )
-    check_parallelism_config(accelerator.parallelism_config)
     if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         enable_fsdp_on_cpu(accelerator, fsdp)
     if (size := recipe.compute.tensor_parallel) > 1:
         if (processes := accelerator.num_processes) % size:
             raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
-        # Groups of neighbouring processes.
         accelerator.state.parallelism_config = ParallelismConfig(tp_size=size)
-    if cpu and parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
-        deepspeed.enable_on_cpu(accelerator)
-    if deepspeed.is_deepspeed(accelerator):
-        deepspeed.configure(accelerator, recipe)
     return accelerator
 
 
-def check_parallelism_config(config: ParallelismConfig | None) -> None:
-    """Raise ValueError where the launcher's config file lets several processes see the same data."""
-    if config is not None and config.non_data_parallel_size > 1:
-        raise ValueError(
-            "the launcher's parallelism config has tensor, context or sequence parallelism; leave it out, and set "
-            "tensor_parallel=2 in the recipe"
-        )
-
-
 def check_strategies(recipe: Recipe) -> None:
-    """Raise ValueError where the recipe and the launcher's config file name two strategies."""
+    """Raise ValueError where the recipe and the launcher's config file name two strategies, or one that is not ours."""
+    for variable, name in REFUSED.items():
+        if parse_flag_from_env(variable):
+            raise ValueError(
+                f"qkv train does not take the launcher's {name}, which Trainer does; leave it out of the config file, "
+                "and set strategy=fsdp2 or tensor_parallel=2 in the recipe"
+            )
     compute = recipe.compute
-    own = [f"tensor_parallel={compute.tensor_parallel}"] if compute.tensor_parallel > 1 else []
-    own += [f"strategy={compute.strategy}"] if compute.strategy != "auto" else []
-    others = [f"the launcher's {name}" for key, name in LAUNCHER_STRATEGIES.items() if parse_flag_from_env(key)]
-    if own and len(own + others) > 1:
-        raise ValueError(f"{' and '.join((own + others)[:2])} are two distributed strategies; leave one out")
+    strategies = [f"tensor_parallel={compute.tensor_parallel}"] if compute.tensor_parallel > 1 else []
+    strategies += [f"strategy={compute.strategy}"] if compute.strategy != "auto" else []
+    strategies += ["the launcher's FSDP"] if parse_flag_from_env("ACCELERATE_USE_FSDP") else []
+    if len(strategies) > 1:
+        raise ValueError(f"{' and '.join(strategies)} are two distributed strategies; leave one out")
 
 
 def fsdp_plugin(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
-    """Return FSDP2 as `scripts/accelerate/fsdp2.yaml` or the launcher's own file configures it; None without FSDP."""
+    """Configure FSDP2 by the recipe or the launcher's config file; None without FSDP."""
     if recipe.compute.strategy == "fsdp2":
         plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=True
@@ -144,11 +121,9 @@ def seed_ranks(accelerator: Accelerator, seed: int) -> None:
 
 
 def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """Build the model of this process: whole, tensor-parallel, or empty where another process sends the weights.
-
-    ValueError for a model that the strategy cannot share.
-    """
+    """Build this process's model; ValueError for a model that the strategy cannot distribute."""
     size = tensor_parallel_size(accelerator)
+    # With FSDP2 the main process sends the weights.
     receives = accelerator.is_fsdp2 and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
     model = empty_model(build) if receives and not accelerator.is_main_process else build()
     check_layerdrop(model.config, accelerator.num_processes)
@@ -158,47 +133,42 @@ def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], Pre
         check_tensor_parallel(model.config, recipe, size)
         return apply_tensor_parallel(model, size, accelerator.num_processes // size)
     if accelerator.is_fsdp2:
-        # FSDP2 takes a tied table in one group of modules only, and Accelerate's group has one input table.
+        # FSDP2 allows a tied table in one group of modules only, and Accelerate's group has one input table.
         model.set_input_embeddings(model.get_input_embeddings())
     return model
 
 
 def empty_model(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """Build a model whose weights are not initialised and take no memory until they are written to.
-
-    A model with buffers is built as usual: buffers that are not saved are sent by nobody.
-    """
+    """Build a model without initialising its weights, unless it has buffers, which nobody sends."""
     with torch.device("meta"):
         model = build()
     if any(True for _ in model.buffers()):
         return build()
-    # Not left on the meta device: Accelerate tells parameters apart by their addresses.
+    # Off the meta device, as Accelerate tells parameters apart by their addresses.
     model.to_empty(device="cpu")
     model.tie_weights()
     return model
 
 
 class TensorParallelConfig(DistributedConfig):
-    """Tensor-parallel groups side by side, whose FSDP2 sharding over the data is left to us.
+    """Tensor-parallel groups that are sharded over the data by us.
 
     transformers 5.23 shards a model before it ties its tables, so that the untrained one would stay in use.
     """
 
     @property
     def dp_size(self) -> int:
-        """Claim that all processes see the same data."""
+        """Let transformers shard nothing over the data."""
         return 1
 
 
 def apply_tensor_parallel(model: PreTrainedModel, size: int, data_parallel_size: int) -> PreTrainedModel:
-    """Split every layer over `size` processes by transformers' tensor-parallel plans.
-
-    Groups that see different data shard their slices by FSDP2.
-    """
+    """Split every layer over `size` processes by transformers' tensor-parallel plans, and over groups by FSDP2."""
     kind: Any = type(model)
     groups = TensorParallelConfig(tp_size=size, fsdp_size=data_parallel_size)
-    given = {"config": model.config, "state_dict": model.state_dict(), "dtype": model.dtype}
-    sliced: Any = kind.from_pretrained(None, **given, distributed_config=groups)
+    sliced: Any = kind.from_pretrained(
+        None, config=model.config, state_dict=model.state_dict(), dtype=model.dtype, distributed_config=groups
+    )
     if data_parallel_size > 1:
         mesh = sliced._mesh_manager.get_mesh("fsdp")
         for module in list(sliced.modules()):
@@ -210,7 +180,7 @@ def apply_tensor_parallel(model: PreTrainedModel, size: int, data_parallel_size:
 
 
 def stack_configs(config: PreTrainedConfig) -> list[Any]:
-    """Return the configs of a model's stacks: its own, or those of its parts; recurrent networks have none."""
+    """Return the configs of a model's stacks; recurrent networks have none."""
     parts = [config, *(getattr(config, name) for name in config.sub_configs)]
     return [part for part in parts if isinstance(part, StackConfig)]
 
@@ -224,15 +194,13 @@ def check_tensor_parallel(config: PreTrainedConfig, recipe: Recipe, size: int) -
                 raise ValueError(f"tensor_parallel={size} does not divide {name}={heads}; take a divisor of it")
         # transformers reduces the gradients of these norms after each micro-batch, with those of earlier ones.
         if stack.query_key_norm and (count := recipe.optimization.accumulate) > 1:
-            raise ValueError(
-                f"query_key_norm with tensor_parallel={size} takes one micro-batch; got accumulate={count}, set it to 1"
-            )
+            raise ValueError(f"query_key_norm with tensor_parallel={size} needs accumulate=1; got accumulate={count}")
 
 
 def check_shardable(model: PreTrainedModel, mend: str = "set strategy=ddp and tensor_parallel=1") -> None:
-    """Raise ValueError for models that FSDP2 and tensor parallelism cannot share.
+    """Raise ValueError for models that FSDP2 and tensor parallelism cannot distribute.
 
-    Recurrent networks read weights of several modules at each step, and FSDP2 takes no scalars such as CLIP's scale.
+    Recurrent networks read weights of several modules at each step, and FSDP2 shards no scalars such as CLIP's scale.
     """
     scalar = next((name for name, weight in model.named_parameters() if not weight.ndim), None)
     if scalar is not None:
@@ -245,50 +213,29 @@ def check_shardable(model: PreTrainedModel, mend: str = "set strategy=ddp and te
 
 
 def check_layerdrop(config: PreTrainedConfig, processes: int) -> None:
-    """Raise ValueError where processes would skip different layers, and wait for each other's gradients for ever."""
+    """Raise ValueError where processes would skip different layers, and wait for each other's gradients forever."""
     if processes > 1 and any(stack.layerdrop for stack in stack_configs(config)):
-        raise ValueError(
-            f"layerdrop skips different layers on each of {processes} processes, which then wait for each other's "
-            "gradients; set model.layerdrop=0, or train on one process"
-        )
+        raise ValueError(f"layerdrop skips different layers on each of {processes} processes; set model.layerdrop=0")
 
 
 def prepare(accelerator: Accelerator, model: Any, optimizer: Any) -> tuple[Any, Any]:
-    """Wrap model and optimizer by Accelerate; a tensor-parallel model communicates by itself."""
+    """Wrap model and optimizer by Accelerate; a tensor-parallel model needs no wrapper."""
     if tensor_parallel_size(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
-    if accelerator.is_fsdp2 or deepspeed.is_stage_3(accelerator):
-        # Has `generate` go on until the longest text of all processes ends: they gather each layer together.
+    if accelerator.is_fsdp2:
+        # `generate` then goes on until the longest text of all processes ends: they gather each layer together.
         model._is_fsdp_managed_module = True
     model, optimizer = accelerator.prepare(model, optimizer)
     return model, optimizer
 
 
-def reshard(model: nn.Module) -> None:
-    """Free the gathered weights that FSDP2 keeps for a backward pass, where none will come."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
-
-
-def full_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Any]:
-    """Gather the model's weights on the main process; all processes must call this."""
-    if deepspeed.is_deepspeed(accelerator):
-        return deepspeed.full_weights(model)
-    return get_model_state_dict(model, options=FULL)
-
-
-def full_model(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedModel:
-    """Return the trained model, a `kind`, whole on the main process; other processes may keep their shard.
-
-    All processes must call this.
-    """
+def full_model(accelerator: Accelerator, model: nn.Module) -> PreTrainedModel:
+    """Return the model, whole on the main process, a shard on others; all processes must call this."""
     plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
-    sharded = any(isinstance(parameter, DTensor) for parameter in plain.parameters())
-    if not sharded and not deepspeed.is_deepspeed(accelerator):
+    if not any(isinstance(parameter, DTensor) for parameter in plain.parameters()):
         return plain
-    state = full_weights(accelerator, plain if sharded else model)
+    state = get_model_state_dict(plain, options=FULL)
     if not accelerator.is_main_process:
         return plain
     config = plain.config.__class__.from_dict(plain.config.to_dict())
-    return kind.from_pretrained(None, config=config, state_dict=state, dtype=plain.dtype)
+    return model_class(plain).from_pretrained(None, config=config, state_dict=state, dtype=plain.dtype)

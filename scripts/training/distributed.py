@@ -1,20 +1,21 @@
-"""Decide things once for all processes, and rejoin the process group after torchrun restarted a dead one."""
+"""Decide once for all processes, and rejoin the process group after torchrun has restarted a process."""
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed.fsdp import FSDPModule
 
 Result = TypeVar("Result")
 
 
 def run_on_main(accelerator: Accelerator, function: Callable[[], Result]) -> Result:
-    """Return the main process's result on every process; its OSError or ValueError is raised on all of them."""
+    """Return the main process's result on every process, or raise its OSError or ValueError there."""
     answer: list[object] = [None, None]
     if accelerator.is_main_process:
         try:
@@ -28,10 +29,7 @@ def run_on_main(accelerator: Accelerator, function: Callable[[], Result]) -> Res
 
 
 def local_main_first(function: Callable[[], Result]) -> Result:
-    """Call a function on one process of each machine before the others, which then find its caches.
-
-    Accelerate's `local_main_process_first` would leave the others waiting after an error.
-    """
+    """Call a function on one process of each machine before the others, which then find its caches, also on errors."""
     first = int(os.environ.get("LOCAL_RANK", 0)) == 0
     several = distributed.is_initialized()
     if several and not first:
@@ -43,18 +41,20 @@ def local_main_first(function: Callable[[], Result]) -> Result:
             distributed.barrier()
 
 
+def model_class(model: Any) -> Any:
+    """Return the class of a model, without the subclass that FSDP2 makes of it."""
+    return next(base for base in type(model).__mro__ if not issubclass(base, FSDPModule))
+
+
 def agent_store() -> Store | None:
-    """Return the store of the torchrun agent, which outlives its workers; None under any other launcher."""
+    """Return the store of the torchrun agent, which outlives its workers; None under another launcher."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
 def init_elastic_process_group() -> None:
-    """Join the process group of this attempt, if torchrun started us.
-
-    Otherwise restarted workers would find the addresses of the dead ones in torchrun's store (torch 2.13).
-    """
+    """Join the process group of this attempt of torchrun, whose store still has the addresses of dead workers."""
     store = agent_store()
     if store is None or distributed.is_initialized() or int(os.environ["WORLD_SIZE"]) == 1:
         return
@@ -65,6 +65,6 @@ def init_elastic_process_group() -> None:
 
 
 def value_of_first_attempt(name: str, value: str) -> str:
-    """Return the value that was given for this name when torchrun first started us, or else this one."""
+    """Return the value of a name in the first attempt of torchrun, or this one."""
     store = agent_store()
     return store.compare_set(f"qkv/{name}", "", value).decode() if store is not None else value

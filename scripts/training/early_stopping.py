@@ -1,7 +1,7 @@
-"""Stop a training when a metric no longer improves, and remember when it was best."""
+"""Stop a training when a metric no longer improves, and remember its best step."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,9 +13,7 @@ LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "
 class EarlyStopping:
     """Track the best value of a metric such as `validation accuracy`; without a metric the latest is the best.
 
-    Any number is better than NaN.
-
-    `waited` counts the evaluations since the best one, `results` are those of the best step.
+    `waited` counts the evaluations since the best step, whose metrics are the `results`.
     """
 
     metric: str | None = None
@@ -26,8 +24,11 @@ class EarlyStopping:
     results: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def update(self, step: int, results: dict[str, dict[str, float]]) -> bool:
-        """Record the results of an evaluation, and return whether they are the best so far."""
-        value = self.value(results)
+        """Record an evaluation, and return whether it is the best so far; any number is better than NaN."""
+        values = {f"{split} {name}": value for split, metrics in results.items() for name, value in metrics.items()}
+        if self.metric is not None and self.metric not in values:
+            raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
+        value = None if self.metric is None else values[self.metric]
         lower = str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER
         best = math.nan if self.best is None else self.best
         if math.isnan(best) or value is None or (value < best if lower else value > best):
@@ -36,26 +37,16 @@ class EarlyStopping:
         self.waited += 1
         return False
 
-    def value(self, results: Mapping[str, Mapping[str, float]]) -> float | None:
-        """Return the tracked metric; ValueError when it is not among the results."""
-        values = {f"{split} {name}": value for split, metrics in results.items() for name, value in metrics.items()}
-        if self.metric is not None and self.metric not in values:
-            raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
-        return None if self.metric is None else values[self.metric]
-
     @property
     def best_step(self) -> int | None:
-        """The step of the best evaluation, to be kept; None without a metric, or before the first evaluation."""
+        """The step of the best evaluation; None without a metric, or before the first evaluation."""
         return None if self.metric is None else self.step or None
 
     @property
     def sentence(self) -> str:
-        """The best value so far and its step; empty without a metric, or before the first evaluation."""
-        return (
-            f"best {self.metric} {self.best:.4f} at step {self.step}"
-            if self.best_step and self.best is not None
-            else ""
-        )
+        """The best value so far and its step; empty before there is one."""
+        known = self.best_step and self.best is not None
+        return f"best {self.metric} {self.best:.4f} at step {self.step}" if known else ""
 
     @property
     def should_stop(self) -> bool:
@@ -77,6 +68,6 @@ def check_metric(metric: str | None, splits: Iterable[str]) -> None:
     known = [name for name in splits if name != "test"]
     if metric is not None and metric.partition(" ")[0] not in known:
         raise ValueError(
-            f"watch={metric!r} is of no split that is evaluated during training: {', '.join(known) or 'none'}; give "
-            'one such as "validation loss", with a holdout where the data has no such split'
+            f"watch={metric!r} is of no split that is evaluated during training: {', '.join(known) or 'none'}; write "
+            "for example watch='validation loss', and a holdout where the data has no such split"
         )

@@ -1,4 +1,4 @@
-"""Evaluate a model on a split: the sums and answers of all processes, made into metrics once."""
+"""Evaluate a model on a split, from the sums and answers of all processes."""
 
 from collections import defaultdict
 from inspect import signature
@@ -8,20 +8,21 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object, send_to_device
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.tasks.task import Answer, Task
-from qkv.scripts.training.accelerator import data_parallel, reshard, tensor_parallel_size
+from qkv.scripts.training.accelerator import data_parallel, tensor_parallel_size
 
 
 def no_cache(model: nn.Module) -> dict[str, bool]:
-    """Return the keyword that keeps a generative model from caching keys and values of a text that is read once."""
+    """Return the keyword that keeps a model from caching keys and values; empty for a model without a cache."""
     return {"use_cache": False} if "use_cache" in signature(type(model).forward).parameters else {}
 
 
 @torch.no_grad()
 def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
-    """Compute the metrics of a split in batches of `size`, of which every process takes every n-th."""
+    """Compute the metrics of a split in batches of `size`, every n-th on each of n processes."""
     rank, processes = data_parallel(accelerator)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
@@ -35,7 +36,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
         records = split.__getitems__(range(0 if idle else start, min(size if idle else start + size, len(split))))
         batch: Batch = send_to_device(task.collate(records, None), accelerator.device)
         count = task.count(batch)
-        # The sum of the losses, unless no single number divides it.
+        # The sum of the losses, unless several numbers divide it.
         outputs = model(**model_inputs(batch), **options, num_items_in_batch=count if isinstance(count, Tensor) else 1)
         answered = task.answer(accelerator.unwrap_model(model), outputs, batch)
         if not idle:
@@ -43,9 +44,11 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
             for name, value in {"loss": outputs.loss, **task.score(outputs, batch)}.items():
                 sums[name] += float(value)
             answers += answered
-    reshard(model)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # it keeps gathered weights for a backward pass
     model.train(was_training)
-    # Of one process of each tensor-parallel group.
+    # One process of each tensor-parallel group.
     parts: list[Any] = gather_object([(dict(sums), answers)])[:: tensor_parallel_size(accelerator)]
     names = sorted({name for part, _ in parts for name in part})
     totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}

@@ -1,12 +1,13 @@
 """Train by Accelerate, with a result that depends neither on the number of processes nor on micro-batches.
 
-A model here is anything whose forward takes a batch and `num_items_in_batch` and returns a loss: a sum over targets
-divided by that count. The count is taken over the whole optimizer step first, so the micro-batches add up exactly.
+A model's loss is a sum over targets, divided by `num_items_in_batch`: the targets of the whole optimizer step, which
+are counted first, so that micro-batches add up exactly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil, prod
 from typing import Any
 
@@ -27,16 +28,12 @@ from qkv.scripts.training.sampler import Share
 from qkv.scripts.training.schedule import make_schedule
 from qkv.scripts.training.stream_loader import make_loader
 
-# Inputs whose tokens have another name; the first that a batch has decides.
-UNITS = {"pixel_mask": "pixels", "pixel_values": "patches", "input_features": "frames"}
-
 
 @dataclass
 class Step:
     """An optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
 
-    `unit` is what counts as a token. `stop` says on every process that one of them was asked to end the training,
-    `save` that the main one asks for a checkpoint.
+    `stop` and `save` are equal on all processes: one was asked to end the training, the main one asks for a checkpoint.
     """
 
     number: int
@@ -46,22 +43,18 @@ class Step:
     tokens: Tensor
     stop: bool = False
     save: bool = False
-    unit: str = "tokens"
 
 
 @dataclass
 class Loop:
-    """Model, optimizer, schedule and data of a training, of which `done` steps are taken.
-
-    ValueError for a batch that cannot be split.
-    """
+    """Model, optimizer, schedule and data of a training, of which `done` steps are taken."""
 
     accelerator: Accelerator
     model: Any
     recipe: Recipe
     task: Task
     done: int = 0
-    # Whether this process was asked to end the training, or asks for a checkpoint; over all processes in each step.
+    # Whether this process was asked to end the training, or asks for a checkpoint; reduced in each step.
     stop_requested: Callable[[], bool] = lambda: False
     save_requested: Callable[[], bool] = lambda: False
 
@@ -84,11 +77,8 @@ class Loop:
         batches = self.loader.micro_batches(self.done)
         self.model.train()
         while self.done < self.recipe.optimization.max_steps:
-            step = [
-                send_to_device(next(batches), self.accelerator.device)
-                for _ in range(self.recipe.optimization.accumulate)
-            ]
-            taken = self.step(step)
+            parts = islice(batches, self.recipe.optimization.accumulate)
+            taken = self.step([send_to_device(batch, self.accelerator.device) for batch in parts])
             self.done = taken.number
             yield taken
 
@@ -106,9 +96,7 @@ class Loop:
         options = no_cache(accelerator.unwrap_model(self.model, keep_torch_compile=False))
         _, processes = data_parallel(accelerator)
         for index, batch in enumerate(batches):
-            # DeepSpeed takes its step within the backward pass that it is told is the last.
-            accelerator.sync_gradients = last = index == len(batches) - 1
-            with nullcontext() if last else accelerator.no_sync(self.model):
+            with nullcontext() if index == len(batches) - 1 else accelerator.no_sync(self.model):
                 loss = self.model(**model_inputs(batch), **options, num_items_in_batch=num_items_in_batch).loss
                 # Gradients are averaged over processes, but each holds its part of one sum.
                 accelerator.backward(loss * processes)
@@ -122,29 +110,26 @@ class Loop:
         if self.ema:
             self.ema.update()
         loss = reduce_sum(accelerator, torch.stack(losses).sum())
-        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save), unit_of(batches[0]))
+        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save))
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Give the model within this context the weights that are evaluated and kept: with EMA the averaged ones."""
+        """Give the model the weights that are evaluated and kept, with EMA the averaged ones, within this context."""
         return self.ema.applied() if self.ema else nullcontext()
 
     def finish(self) -> None:
-        """Give the model for good the weights that are kept; it is not trained any more."""
+        """Give the model the weights that are kept, for good."""
         if self.ema:
             self.ema.copy_to_model()
             self.ema = None
 
     def evaluate(self, split: Examples) -> dict[str, float]:
-        """Compute the metrics of the model as it is now over a split, as many examples at once as in training."""
+        """Compute the metrics of a split, in batches of the size of training."""
         size = self.recipe.optimization.batch_size // self.recipe.optimization.accumulate
         with self.averaged():
             return evaluate(self.accelerator, self.model, self.task, split, size)
 
     def close(self) -> None:
-        """End the training, on all processes together.
-
-        DDP is freed before its process group: torch 2.13 may deadlock when DDP is the last to hold gloo's threads.
-        """
+        """End the training, on all processes together; DDP first, or torch 2.13 may deadlock in gloo's threads."""
         self.model, self.ema = self.accelerator.unwrap_model(self.model), None
         self.accelerator.free_memory()
         self.accelerator.end_training()
@@ -152,21 +137,19 @@ class Loop:
 
 def check_task(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where in-batch negatives would be split into micro-batches, or seen twice."""
-    if task.in_batch_negatives:
-        check_in_batch_negatives(f"the pairs of {task.data.name}", recipe.optimization.accumulate)
-    if task.in_batch_negatives and recipe.compute.tensor_parallel > 1:
-        raise ValueError(
-            f"tensor_parallel={recipe.compute.tensor_parallel} would make each pair of {task.data.name} a negative of "
-            "itself; set tensor_parallel=1"
-        )
+    if not task.in_batch_negatives:
+        return
+    check_in_batch_negatives(f"the pairs of {task.data.name}", recipe.optimization.accumulate)
+    if recipe.compute.tensor_parallel > 1:
+        raise ValueError(f"with tensor_parallel each pair of {task.data.name} is its own negative; set it to 1")
 
 
 def check_in_batch_negatives(what: str, accumulate: int) -> None:
     """Raise ValueError where gradient accumulation would take the negatives of its own micro-batch alone."""
     if accumulate > 1:
         raise ValueError(
-            f"accumulate={accumulate} would contrast {what} within their micro-batch alone; set accumulate=1, and "
-            "model.embedding_chunk_size=16 where memory is short, which gives the loss of the whole batch"
+            f"accumulate={accumulate} contrasts {what} within their micro-batch alone; set accumulate=1, and "
+            "model.embedding_chunk_size=16 where memory is short"
         )
 
 
@@ -179,24 +162,16 @@ def count_tokens(batch: Batch, config: PreTrainedConfig) -> int:
         return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)
     if "input_features" in batch:
         audio, rows = getattr(config, "encoder", config), len(batch["input_features"])
-        # Stock models have other names for them, and strides that no config has.
+        # Models of transformers, too, some of which have strides in no field.
         bins = getattr(audio, "num_mel_bins", None) or audio.input_feat_per_channel
         strides = getattr(audio, "conv_strides", None) or (2,) * getattr(audio, "num_conv_layers", 1)
-        frames = batch["input_features"][0].numel() // bins  # whichever axis holds the bins
+        frames = batch["input_features"][0].numel() // bins
         return rows * ceil(frames / prod(strides))
     return batch["input_ids"].numel()
 
 
-def unit_of(batch: Batch) -> str:
-    """Return what `count_tokens` counts of a batch."""
-    return next((unit for name, unit in UNITS.items() if name in batch), "tokens")
-
-
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Group parameters for AdamW: matrices decay; biases, norms and single tokens do not.
-
-    Parameters that are sharded over other meshes have groups of their own, as fused kernels take no mixture.
-    """
+    """Group parameters by decay, of matrices alone, and by mesh, as fused kernels take no mixture of meshes."""
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:

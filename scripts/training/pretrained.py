@@ -19,7 +19,7 @@ from qkv.scripts.training.distributed import local_main_first
 
 @cache
 def own_folder(init: str) -> Path:
-    """Return the folder of a pretrained model, of a stock one that of its certified copy."""
+    """Return the folder of a pretrained model, or of the certified copy of a stock one."""
     folder = pretrained_folder(init)
     if is_ours(folder):
         return folder
@@ -29,63 +29,49 @@ def own_folder(init: str) -> Path:
 
 
 def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any]) -> PreTrainedConfig:
-    """Return the config of the pretrained model, with the `fields` of the data and head, and the recipe's own.
-
-    ValueError for a model of another family.
-    """
+    """Return the pretrained config with the `fields` of data, head and recipe; ValueError for another family."""
     init = str(recipe.model.init)
     config = AutoConfig.from_pretrained(own_folder(init))
     if not isinstance(config, architecture.config_class):
+        heads = (name for name in modeling.__all__ if "For" in name)
+        takers = ", ".join(name for name in heads if getattr(modeling, name).config_class is type(config))
         raise ValueError(
-            f"init={init!r} is a model with a {type(config).__name__}, and {recipe.model.architecture} takes a "
-            f"{architecture.config_class.__name__}; give another init, or an architecture that takes it: "
-            f"{', '.join(architectures_with(config))}"
+            f"init={init!r} has a {type(config).__name__}, and {recipe.model.architecture} takes a "
+            f"{architecture.config_class.__name__}; give another init, or an architecture that takes it: {takers}"
         )
     limit, wanted = most_tokens(config), fields.get("max_position_embeddings", 0)
     if limit is not None and wanted > limit:
         raise ValueError(
             f"init={init!r} has {limit} positions, and texts may have {wanted} tokens; write text.length={limit}"
         )
-    if kept := kept_fields(config, recipe.model.config):
+    own, _ = divided(config, merged(fields, recipe.model.config))
+    _, kept = divided(config, recipe.model.config)
+    if kept:
         say(f"the config is that of init: {', '.join(kept)}")
-    own = own_fields(config, merged(fields, recipe.model.config))
     result: PreTrainedConfig = type(config)(**{**config.to_dict(), **own})
     return result
 
 
-def architectures_with(config: PreTrainedConfig) -> list[str]:
-    """Return the names of the architectures with a head that take a config."""
-    return [name for name in modeling.__all__ if "For" in name and getattr(modeling, name).config_class is type(config)]
-
-
-def own_fields(config: PreTrainedConfig, wanted: Fields) -> Fields:
-    """Return those of the wanted fields that a training sets itself; parts of a config come whole."""
-    own = {}
+def divided(config: PreTrainedConfig, wanted: Fields, prefix: str = "") -> tuple[Fields, list[str]]:
+    """Divide the wanted fields: values that a training sets, with parts of the config whole, and values that stay."""
+    own: Fields = {}
+    kept: list[str] = []
     for name, value in wanted.items():
-        part = getattr(config, name, None)
+        part = getattr(config, name, None if OWN_FIELDS.search(name) else value)
         if isinstance(part, PreTrainedConfig) and isinstance(value, dict):
-            own[name] = {**part.to_dict(), **own_fields(part, value)}
+            fields, stays = divided(part, value, f"{prefix}{name}.")
+            own[name], kept = {**part.to_dict(), **fields}, kept + stays
         elif OWN_FIELDS.search(name):
             own[name] = value
-    return own
-
-
-def kept_fields(config: PreTrainedConfig, wanted: Fields, prefix: str = "") -> list[str]:
-    """Return the fields in which the pretrained model is not what is wanted, with both values."""
-    kept = []
-    for name, value in wanted.items():
-        there = getattr(config, name, value)
-        if isinstance(there, PreTrainedConfig) and isinstance(value, dict):
-            kept += kept_fields(there, value, f"{prefix}{name}.")
-        elif there != value and not OWN_FIELDS.search(name):
-            kept.append(f"{prefix}{name}={there} (not {value})")
-    return kept
+        elif part != value:
+            kept.append(f"{prefix}{name}={part} (not {value})")
+    return own, kept
 
 
 def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig) -> PreTrainedModel:
-    """Load the weights of the pretrained model, and print how many of the tensors it had.
+    """Load the weights of the pretrained model, and print how many tensors it had; a missing head starts at random.
 
-    A head that it lacks starts at random. ValueError where a tensor below the head does, unless `partial_init` allows.
+    ValueError for a missing tensor below the head, unless `partial_init` allows it.
     """
     init = str(recipe.model.init)
     with quiet():
@@ -93,16 +79,14 @@ def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig)
             own_folder(init), config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
         )
     tied = model.get_expanded_tied_weights_keys()
-    wanted = [name for name in model.state_dict() if name not in tied]
-    new = sorted({*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])} - set(tied))
+    count = sum(name not in tied for name in model.state_dict())
+    shapes = {name: f"is {list(there)} there and {list(here)} here" for name, there, here in report["mismatched_keys"]}
+    new = sorted({*report["missing_keys"], *shapes} - set(tied))
     base = f"{model.base_model_prefix}."
     lacking = [name for name in new if name.startswith(base) and not name.startswith(f"{base}pooler")]
-    taken = f"{len(wanted) - len(new)} of {len(wanted)} tensors"
+    taken = f"{count - len(new)} of {count} tensors"
     if lacking and not recipe.model.partial_init:
-        shapes = {
-            entry[0]: f" is {list(entry[1])} there and {list(entry[2])} here" for entry in report["mismatched_keys"]
-        }
-        first = ", ".join(f"{name}{shapes.get(name, ' is missing there')}" for name in lacking[:3])
+        first = ", ".join(f"{name} {shapes.get(name, 'is missing there')}" for name in lacking[:3])
         raise ValueError(
             f"init={init!r} has {taken}: {first}{' …' * (len(lacking) > 3)}; give a model of this shape, or "
             "partial_init=true to start the others at random"

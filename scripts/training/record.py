@@ -1,4 +1,4 @@
-"""Record what a training was, on which machine, and what it took: time and energy."""
+"""Record a training: its recipe, config and data, the machine, time and energy."""
 
 import json
 import os
@@ -19,18 +19,15 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
-from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.stock_model import model_class
+from qkv.scripts.tasks.task import Task, fingerprint_of
+from qkv.scripts.training.distributed import model_class
 
 POWERCAP = Path("/sys/class/powercap")
 
 
 @dataclass
 class Clock:
-    """Wall and CPU seconds since it was made; CPU seconds are those of all threads and of finished child processes.
-
-    With `cpu=0.0` they are those of the whole process, start-up included.
-    """
+    """Wall and CPU seconds since it was made, with those of finished children; `cpu=0.0` counts the whole process."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=lambda: sum(os.times()[:4]))
@@ -41,61 +38,48 @@ class Clock:
         return {"wall_s": round(now.wall - self.wall, 1), "cpu_s": round(now.cpu - self.cpu, 1)}
 
     def add(self, earlier: dict[str, float]) -> None:
-        """Count seconds from before it was made, too."""
+        """Add seconds from before it was made."""
         self.wall -= earlier["wall_s"]
         self.cpu -= earlier["cpu_s"]
 
 
 class EnergyMeter:
-    """Joules that the processors used since it was made, for whatever program; nothing where they cannot be read.
+    """Joules of this machine's processors since it was made, whatever used them, by their RAPL counters of microjoules.
 
-    The processors' RAPL counters of microjoules are read. `update` must be called every few minutes, as they wrap
-    around. By hand, for codecarbon brings a dozen libraries, pandas among them, and guesses where it cannot measure.
+    Without counters where a training computes elsewhere, too. Call `update` every few minutes, as counters wrap around.
+    codecarbon brings a dozen libraries, and guesses where it cannot measure.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.total = 0
+    def __init__(self, accelerator: Accelerator, root: Path | None = None) -> None:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == accelerator.num_processes
+        folders = sorted((root or POWERCAP).glob("intel-rapl:*")) if here and accelerator.device.type == "cpu" else []
+        self.total, self.names = 0, {}
         try:
-            names = {
-                path.parent: path.read_text().strip() for path in sorted((root or POWERCAP).glob("intel-rapl:*/name"))
-            }
-            # Beside the processors there may be their parts, and a counter of the whole machine, which includes them.
-            self.names = {
-                folder: name
-                for folder, name in names.items()
-                if folder.name.count(":") == 1 and name.startswith("package")
-            }
-            self.limits = self.read_counters("max_energy_range_uj")
-            self.last = self.read_counters("energy_uj")
+            names = {folder: (folder / "name").read_text().strip() for folder in folders if folder.name.count(":") == 1}
+            self.names = {folder: name for folder, name in names.items() if name.startswith("package")}
+            self.limits, self.last = self.read_counters("max_energy_range_uj"), self.read_counters("energy_uj")
         except (OSError, ValueError):  # most systems let only root read them
             self.names = {}
 
-    @classmethod
-    def of(cls, accelerator: Accelerator) -> "EnergyMeter":
-        """Measure a training; without counters where more than the processors of this machine works for it."""
-        meter, processes = cls(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if processes != accelerator.num_processes or accelerator.device.type != "cpu":
-            meter.names = {}
-        return meter
-
     def read_counters(self, file: str) -> dict[Path, int]:
-        """Return the microjoules in a file of each counter."""
+        """Read a file of each counter."""
         return {folder: int((folder / file).read_text()) for folder in self.names}
 
     def update(self) -> None:
-        """Read the counters, and add what was counted since the last time."""
-        now = self.read_counters("energy_uj")
-        self.total += sum((value - self.last[folder]) % self.limits[folder] for folder, value in now.items())
-        self.last = now
+        """Add the microjoules since the last time."""
+        if self.names:
+            now = self.read_counters("energy_uj")
+            self.total += sum((value - self.last[folder]) % self.limits[folder] for folder, value in now.items())
+            self.last = now
 
     def read(self) -> dict[str, Any] | None:
-        """Return the joules so far and the names of the counters; None when nothing was measured."""
+        """Return the joules so far and the names of the counters; None without counters."""
         self.update()
         return {"training_j": round(self.total / 1e6, 1), "counters": list(self.names.values())} if self.names else None
 
 
 def compiled_graphs() -> int:
-    """Return how many graphs this process has compiled: a size that varies is a symbol from the second on."""
+    """Count the graphs that this process has compiled."""
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
@@ -108,9 +92,9 @@ def recipe_fields(recipe: Recipe) -> dict[str, Any]:
 
 
 def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Accelerator) -> dict[str, Any]:
-    """Return the record of a run before it has results."""
+    """Return the record of a run without results."""
     return {
-        "recipe": recipe_fields(recipe) | {"architecture": model_class(recipe, model).__name__},
+        "recipe": recipe_fields(recipe) | {"architecture": model_class(model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": describe_task(task),
@@ -124,7 +108,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
 
 
 def describe_task(task: Task) -> dict[str, Any]:
-    """Return what the task is, and, of own data, what the programs of the card ask about."""
+    """Return the facts of the task, and for your own data a sample for the programs of the card."""
     data = task.data
     facts = {"name": data.name, "title": data.title, "kind": task.kind, "source": data.source}
     facts |= {"usage": task.usage} if task.usage else {}
@@ -134,8 +118,8 @@ def describe_task(task: Task) -> dict[str, Any]:
 
 
 def describe_data(task: Task) -> dict[str, Any]:
-    """Return the sizes of the data and their hash, and, of own data, how they were split and what is in the splits."""
-    facts = {"sizes": task.sizes(), "sha256": task.fingerprint(), **task.data.report}
+    """Return the sizes and the hash of the data, and for your own data the report of their splits."""
+    facts = {"sizes": task.sizes(), "sha256": fingerprint_of(task), **task.data.report}
     if task.truncated:
         facts["truncated"] = task.truncated
     if task.data.report and "classes" in facts and task.kind != "object-detection":
@@ -150,7 +134,7 @@ def majority(classes: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
 
 
 def device(accelerator: Accelerator) -> dict[str, Any]:
-    """Describe what the training runs on."""
+    """Describe the machine and its part in the training."""
     kind = accelerator.device.type
     name = torch.cuda.get_device_name() if kind == "cuda" else platform.processor() or platform.machine()
     return {

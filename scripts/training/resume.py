@@ -1,8 +1,9 @@
-"""Save the state of a training, and resume from the newest one when the same command is given again."""
+"""Save the state of a training, and resume from the newest checkpoint when the same command is given again."""
 
 import json
 import signal
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,21 +16,22 @@ from safetensors.torch import load_file
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.run_folder import CHECKPOINTS, FREE, LOCK, METRICS, STATE
-from qkv.scripts.data.examples import Examples
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop, Step
-from qkv.scripts.training.pace import SavePace
 from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
-from qkv.scripts.training.state import capture, follow_schedule, restore
+from qkv.scripts.training.state import AVERAGED, MODEL, capture, load_weights, restore
+
+SHARE = 0.03  # of the time, for saving by the clock
 
 
-def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
-    """Open the run folder: new, empty or that of a run to resume; FileExistsError when it holds anything else."""
+@contextmanager
+def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
+    """Open and lock a new or empty run folder, or one to resume; FileExistsError for other content or another lock."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
 
     def opened() -> Path:
@@ -37,17 +39,11 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
         ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (CHECKPOINTS, RECORD))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
-        # This marks it as ours from the start, whatever else is written first.
+        # Marks the folder as ours before anything else is written.
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         return folder
 
-    return run_on_main(accelerator, opened)
-
-
-@contextmanager
-def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
-    """Open the run folder, and keep other trainings out of it within the block; FileExistsError where one is in it."""
-    folder = open_folder(recipe, accelerator)
+    folder = run_on_main(accelerator, opened)
     with (folder / CHECKPOINTS / LOCK).open("a") as file:
         run_on_main(accelerator, lambda: lock(file, folder))
         yield folder
@@ -69,11 +65,8 @@ def lock(file: IO[str], folder: Path) -> None:
 
 
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the record of a finished training in the folder, or None; ValueError when it was another training.
-
-    A training that shall now take more steps is not finished.
-    """
-    # The record is the last thing that a training writes.
+    """Return the record of a training that has all its steps, or None; ValueError when it was another training."""
+    # A training writes its record last.
     if not (folder / RECORD).exists():
         return None
     saved = read_record(folder)
@@ -88,7 +81,7 @@ def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | No
 
 
 def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Path) -> None:
-    """Raise ValueError for the first field in which the records of two trainings differ; steps may become more."""
+    """Raise ValueError for the first field in which two trainings differ, except more steps."""
     one, other = comparable(saved), comparable(wanted)
     for key in one | other:
         was, now = one.get(key), other.get(key)
@@ -100,7 +93,7 @@ def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Pa
 
 
 def comparable(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be equal for a training to be resumed: fields of the recipe and the config, and the data."""
+    """Return the fields that a resumed training must keep: those of recipe and config, and the hash of the data."""
     recipe = {name: value for name, value in record["recipe"].items() if name not in FREE}
     groups = {"model": recipe.pop("model"), "augment": recipe.pop("augment"), "config": record["config"]}
     nested = {f"{group}.{name}": value for group, fields in groups.items() for name, value in fields.items()}
@@ -111,13 +104,13 @@ def comparable(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def should_save(step: Step, recipe: Recipe) -> bool:
-    """Return whether a checkpoint is to be saved after a step, whatever an evaluation finds."""
+    """Return whether to save a checkpoint after a step, whatever an evaluation finds."""
     every, last = recipe.output.save_every, step.number == recipe.optimization.max_steps
     return last or step.save or step.stop or (every is not None and step.number % every == 0)
 
 
 def command_again(recipe: Recipe, folder: Path) -> str:
-    """Return what to type to resume a training."""
+    """Return the words to type to resume a training."""
     words = [f"out={folder}"] if recipe.output.folder is None else []
     words += ["resume=auto"] if recipe.output.resume == "never" else []
     return f"the same command with {' '.join(words)}" if words else "the same command"
@@ -127,9 +120,8 @@ def command_again(recipe: Recipe, folder: Path) -> str:
 class CheckpointManager:
     """Save the state of a training in its run folder, and resume from it.
 
-    A resumed training goes on as it would have without the interruption, bit by bit, if the number of processes is the
-    same; its metrics are those that were written until then. `resumed` are the steps from which it was resumed, and
-    `earlier` the seconds it had taken by then.
+    With the same number of processes a resumed training ends with the same bits as without the interruption. `resumed`
+    are the steps at which it was resumed, `earlier` the seconds before that.
     """
 
     loop: Loop
@@ -143,25 +135,19 @@ class CheckpointManager:
     def __post_init__(self) -> None:
         output, self.folder = self.loop.recipe.output, self.logger.path.parent
         self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, output.keep, background=output.async_save)
-        minutes = output.save_minutes
-        self.pace = SavePace(60 * minutes if minutes else None)
+        self.saved, self.cost = time.monotonic(), 0.0  # when the last save began, and its seconds
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
-        """Log an evaluation, and return whether it is the best so far of the watched metric, and so to be saved."""
+        """Log an evaluation, and return whether it is the best so far of a watched metric, and so to be saved."""
         best = self.early_stopping.update(self.loop.done, results)
         self.logger.best = self.early_stopping.sentence
         self.logger.log_evaluation(self.loop.done, results)
         return best and self.early_stopping.metric is not None
 
-    def evaluate(self, splits: Mapping[str, Examples]) -> bool:
-        """Evaluate splits and log that, and return whether it is the best so far, and so to be saved."""
-        with self.pace.timed("evaluation"):
-            return self.update({name: self.loop.evaluate(split) for name, split in splits.items()})
-
     def save_requested(self) -> bool:
-        """Return whether a checkpoint is due after the step that begins, by the clock of the main process."""
-        every, done = self.loop.recipe.output.eval_every, self.loop.done
-        due = self.pace.due(sum((done + ahead) % every == 0 for ahead in (1, 2)))
+        """Return whether `save_minutes` have passed on the main process, or more where saving takes much time."""
+        minutes, passed = self.loop.recipe.output.save_minutes, time.monotonic() - self.saved
+        due = minutes is not None and passed >= max(60 * minutes, self.cost / SHARE)
         return due and self.loop.accelerator.is_main_process
 
     def tensors(self, step: int) -> Tensors:
@@ -171,33 +157,36 @@ class CheckpointManager:
 
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""
-        with self.pace.timed("save"):
-            tensors, facts = capture(self.loop)
-            facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
-            facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
-            facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
-            metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
-            texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
-            written = (self.loop.done, tensors, texts, self.early_stopping.best_step)
-            run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
+        self.saved = time.monotonic()
+        tensors, facts = capture(self.loop)
+        facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
+        facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
+        facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
+        metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
+        texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
+        written = (self.loop.done, tensors, texts, self.early_stopping.best_step)
+        run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
+        self.cost = time.monotonic() - self.saved
 
     def wait(self) -> None:
-        """Wait until everything is saved; OSError on every process when it could not be."""
+        """Wait until everything is saved; OSError on every process where it could not be."""
         run_on_main(self.loop.accelerator, self.checkpoints.wait)
 
     def interrupt(self, handler: SignalHandler) -> NoReturn:
-        """End a training whose state is saved, on all processes; Interrupted says how to resume it."""
+        """End a training whose state is saved, on all processes, by Interrupted, which says how to resume it."""
         self.wait()
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
         message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)
 
-    def resume(self) -> str:
-        """Resume from the newest complete checkpoint, and return a sentence about it, empty where there is none.
+    def load_best(self) -> None:
+        """Load the weights of the best evaluation: the averaged ones where there are."""
+        kept = self.tensors(self.early_stopping.step)
+        load_weights(self.loop, kept.get(AVERAGED, kept.get(MODEL, {})))
 
-        ValueError when it is of another training.
-        """
+    def resume(self) -> str:
+        """Resume from the newest checkpoint, and return a sentence about it; ValueError for another training's."""
         state, sentence = run_on_main(self.loop.accelerator, self.read)
         if state is None:
             return sentence
@@ -205,18 +194,17 @@ class CheckpointManager:
         self.logger.load_state_dict(state["logger"])
         self.early_stopping.load_state_dict(state["early_stopping"])
         self.logger.best = self.early_stopping.sentence
-        self.logger.show(self.loop.done)
         self.resumed = (*state["resumed"], self.loop.done)
         self.earlier = state["time"]
         self.clock.add(self.earlier)
         was, now = (facts["max_steps"] for facts in (state["recipe"], self.record["recipe"]))
         if was != now:
             self.early_stopping.waited = 0
-            sentence = f"{sentence}; {now} steps instead of {was}: {follow_schedule(self.loop)}"
+            sentence = f"{sentence}; {now} steps instead of {was}, and the learning rate follows the longer schedule"
         return sentence
 
     def read(self) -> tuple[dict[str, Any] | None, str]:
-        """Read the newest complete checkpoint but for its tensors, and put its metrics back; None without one."""
+        """Read the state of the newest complete checkpoint, and restore its metrics file; None without one."""
         self.checkpoints.folder.mkdir(exist_ok=True)
         step, skipped = self.checkpoints.newest()
         if step is None:

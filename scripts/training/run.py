@@ -1,6 +1,7 @@
-"""Train a recipe: build its data and model, take the steps, evaluate and save."""
+"""Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.data.splits.division import sentence
+from qkv.scripts.data.splits.division import sentence as split_sentence
 from qkv.scripts.data.truncation import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
@@ -25,28 +26,25 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
-from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
+from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
-from qkv.scripts.training.epochs import with_max_steps
 from qkv.scripts.training.logger import MetricLogger, check_losses
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
+from qkv.scripts.training.memory import out_of_memory_explained
 from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, EnergyMeter, compiled_graphs, describe, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
+from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
-from qkv.scripts.training.state import load_kept_weights
-from qkv.scripts.training.stock_model import model_class, stock_model
 
 # Models that are trained without a head.
 HEADLESS = ("QkvDualEncoderModel",)
-PICTURES = {CURVE: "Loss and metrics by optimizer step"}
 
 
 @dataclass
 class Run:
-    """A finished training: its folder, model, data and record, and the clock that started with it."""
+    """A training: its folder, model, data and record, and the clock that started with it."""
 
     folder: Path
     model: PreTrainedModel
@@ -62,40 +60,67 @@ class Run:
 
     @phase("writing the model")
     def finish(self) -> None:
-        """Write the model with its processor, its products, the curve and, last, the record."""
+        """Write the model, its processor and products, the curve and, last, the record."""
         if self.task.generation:
-            # Otherwise a pipeline would take them for defaults, and use its own.
+            # Or a pipeline takes them for defaults of the config, and uses others.
             self.model.generation_config.update(**self.task.generation, _from_model_config=False)
         with replacing(self.folder) as folder:
             self.model.save_pretrained(folder)
             self.task.processor.save_pretrained(folder)
             draw_curve(read_metrics(self.folder), folder / CURVE)
             products = self.task.products(self.model, folder)
-        self.record["pictures"] = PICTURES | {name: text for name, text in products.items() if name.endswith(".png")}
+        pictures = {CURVE: "Loss and metrics by optimizer step", **products}
+        self.record["pictures"] = {name: text for name, text in pictures.items() if name.endswith(".png")}
         self.record["products"] = list(products)
         self.save()
 
-    def load(self, record: dict[str, Any], kind: Any) -> None:
-        """Load a run that was finished earlier with a model of that class."""
+    def load(self, record: dict[str, Any]) -> None:
+        """Load a run that was finished earlier, and update the texts of its card."""
         steps = record["steps"]["taken"]
         more = f"max_steps={2 * steps} would go on from there"
         say(f"{self.folder} is finished, all {steps} steps; nothing was trained; {more}")
-        self.model = kind.from_pretrained(model_folder(self.folder)).eval()
-        told = {name: self.record["recipe"][name] for name in (*STORY, "card")}
-        self.record = record | {"recipe": record["recipe"] | told}
-        if self.is_main and self.record != record:  # the card is to say something else
+        self.model = model_class(self.model).from_pretrained(model_folder(self.folder)).eval()
+        texts = {name: self.record["recipe"][name] for name in (*STORY, "card")}
+        self.record = record | {"recipe": record["recipe"] | texts}
+        if self.is_main and self.record != record:
             write_record(self.folder, self.record)
         self.clock.add(record["time"])
 
 
-def train(
-    recipe: Recipe, command: str, clock: Clock | None = None, complete: Callable[[Run], None] = lambda run: None
-) -> Run:
-    """Train, evaluate and save a recipe; `command` is recorded as what was typed.
+def build(recipe: Recipe, task: Task) -> PreTrainedModel:
+    """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
+    if recipe.model.source != "qkv":
+        raise ValueError(f"model_source={recipe.model.source} is of python -m qkv.scripts.lab compare; leave it out")
+    architecture = architecture_of(recipe)
+    known = architecture.config_class.known_fields()
+    fields = {name: value for name, value in task.config.items() if name in known}
+    if task.labels:
+        id2label = dict(enumerate(task.labels))
+        label2id = {label: index for index, label in id2label.items()}
+        fields = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} | fields
+    if recipe.model.init is not None:
+        return load_pretrained(recipe, architecture, pretrained_config(recipe, architecture, fields))
+    config = config_factory(recipe, architecture)(**merged(fields, recipe.model.config))
+    if not isinstance(config, architecture.config_class):
+        kind, wanted = type(config).__name__, architecture.config_class.__name__
+        raise ValueError(
+            f"preset={recipe.model.preset!r} is a {kind}, and {recipe.model.architecture} takes a {wanted}"
+        )
+    model: PreTrainedModel = architecture(config)
+    return model
 
-    The `clock` counts from the start of the process unless another is given, as where one process trains many times.
-    `complete` is called on the main process with the finished run, whose folder no other training enters meanwhile.
-    ValueError and FileExistsError come before anything is written.
+
+def train(
+    recipe: Recipe,
+    command: str,
+    clock: Clock | None = None,
+    complete: Callable[[Run], None] = lambda run: None,
+    build: Callable[[Recipe, Task], PreTrainedModel] = build,
+) -> Run:
+    """Train, evaluate and save a recipe; the record names the `command` that was typed.
+
+    The `clock` counts from the start of the process by default. `complete` is called on the main process with the
+    finished run, while its folder is locked. ValueError and FileExistsError come before anything is written.
     """
     clock = clock or Clock(cpu=0.0)
     if recipe.compute.threads:
@@ -105,7 +130,7 @@ def train(
     keep_freed_memory(accelerator.device)
     task = load_task(recipe)
     if task.data.report:
-        say(sentence(task.data.report))
+        say(split_sentence(task.data.report))
     recipe = with_max_steps(recipe, task.train)
     if told := truncated_sentence(task.truncated):
         say(f"{'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}")
@@ -119,27 +144,16 @@ def train(
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
         if earlier is not None:
-            run.load(earlier, model_class(recipe, model))
+            run.load(earlier)
         else:
-            fit_and_finish(loop, run)
+            fit(loop, run)
         if run.is_main:
             complete(run)
     return run
 
 
-def fit_and_finish(loop: Loop, run: Run) -> None:
-    """Take the steps that are left, and write the model on the main process."""
-    loop.task.data.invalid_records.open(run.folder, is_main=run.is_main)
-    plan = plan_steps(loop)
-    seed_ranks(loop.accelerator, loop.recipe.seed)
-    fit(loop, run, plan)
-    loop.close()
-    if run.is_main:
-        run.finish()
-
-
 def load_task(recipe: Recipe) -> Task:
-    """Load the recipe's data; what workers cache on disk, one process of each machine makes for all."""
+    """Load the recipe's data; with workers one process of each machine writes the cache for all."""
     cached = recipe.data.workers and not recipe.data.streaming
     with phase(f"reading the data of {recipe.name}"):
         return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
@@ -158,32 +172,8 @@ def architecture_of(recipe: Recipe) -> Any:
     return architecture
 
 
-def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
-    architecture = architecture_of(recipe)
-    # Not all of them: a recurrent network has no number of positions, for one.
-    known = architecture.config_class.known_fields()
-    fields = {name: value for name, value in task.config.items() if name in known}
-    if task.labels:
-        id2label = dict(enumerate(task.labels))
-        label2id = {label: index for index, label in id2label.items()}
-        fields = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} | fields
-    if recipe.model.init is not None:
-        if recipe.model.source == "stock":
-            raise ValueError("model_source=stock starts at random, to compare with; leave out init")
-        return load_pretrained(recipe, architecture, pretrained_config(recipe, architecture, fields))
-    config = config_factory(recipe, architecture)(**merged(fields, recipe.model.config))
-    if not isinstance(config, architecture.config_class):
-        kind, wanted = type(config).__name__, architecture.config_class.__name__
-        raise ValueError(
-            f"preset={recipe.model.preset!r} is a {kind}, and {recipe.model.architecture} takes a {wanted}"
-        )
-    model: PreTrainedModel = architecture(config)
-    return stock_model(recipe, model) if recipe.model.source == "stock" else model
-
-
 def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
-    """Return what makes a config of the recipe's fields: its preset, or the config class."""
+    """Return the recipe's preset, or the config class, to be called with fields."""
     preset = recipe.model.preset
     if preset is None:
         return architecture.config_class
@@ -192,46 +182,58 @@ def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, preset)
 
 
-def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
-    """Take the steps that are left, evaluate, and put the results into the run's record."""
+def fit(loop: Loop, run: Run) -> None:
+    """Take the steps that are left, evaluate, and write the model and the record on the main process."""
+    loop.task.data.invalid_records.open(run.folder, is_main=run.is_main)
+    seed_ranks(loop.accelerator, loop.recipe.seed)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
     early_stopping = EarlyStopping(loop.recipe.output.watch, loop.recipe.output.patience)
     manager = CheckpointManager(loop, logger, early_stopping, run.record)
     with phase(f"looking for checkpoints in {run.folder}"):
-        logger.print(manager.resume())
-        logger.start(loop.done)
+        if sentence := manager.resume():
+            say(sentence)
     run.clock.add(manager.earlier)
-    energy, graphs = EnergyMeter.of(loop.accelerator), compiled_graphs()
-    plan.follow(lambda: take_steps(manager, energy))
+    energy, graphs = EnergyMeter(loop.accelerator), compiled_graphs()
+    with out_of_memory_explained(loop):
+        take_steps(manager, energy)
     loop.finish()
     if early_stopping.step != loop.done:
-        load_kept_weights(loop, manager.tensors(early_stopping.step))
-    # The test split is evaluated once, by the weights that are kept, so that nothing can be chosen by it.
+        manager.load_best()
+    # Once, with the weights that are kept, so that nothing is chosen by the test split.
     with phase("evaluating the test split"):
         tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     logger.log_evaluation(loop.done, tested)
     check_losses({**early_stopping.results, **tested})
     if early_stopping.sentence:
-        logger.print(f"the weights that are kept are those of the {early_stopping.sentence}")
-    run.model = full_model(loop.accelerator, loop.model, model_class(loop.recipe, run.model)).eval()
+        say(f"the weights that are kept are those of the {early_stopping.sentence}")
+    run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
-    run.record |= {
-        "metrics": {**early_stopping.results, **tested},
-        "steps": {"taken": loop.done, "kept": early_stopping.step, "graphs": compiled_graphs() - graphs},
-        "best": {"metric": early_stopping.metric, "value": early_stopping.best} if early_stopping.metric else None,
-        "bad_records": run.task.data.invalid_records.summary(),
-        "energy": None if manager.resumed else energy.read(),  # the counters know nothing of what was before
+    run.record |= results(manager, tested) | {"energy": None if manager.resumed else energy.read()}
+    run.record["steps"]["graphs"] = compiled_graphs() - graphs
+    loop.close()
+    if run.is_main:
+        run.finish()
+
+
+def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Return the metrics, steps and times of a training for its record."""
+    stopping = manager.early_stopping
+    return {
+        "metrics": {**stopping.results, **tested},
+        "steps": {"taken": manager.loop.done, "kept": stopping.step},
+        "best": {"metric": stopping.metric, "value": stopping.best} if stopping.metric else None,
+        "bad_records": manager.loop.task.data.invalid_records.summary(),
         "resumed": list(manager.resumed),
         "time": {f"training_{name}": seconds for name, seconds in manager.clock.read().items()},
     }
 
 
 def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
-    """Take the steps that are left, and evaluate and save on the way; Interrupted when a signal came."""
+    """Take the steps that are left, and evaluate and save on the way; Interrupted after a signal."""
     loop, recipe, checkpoints = manager.loop, manager.loop.recipe, manager.checkpoints
     validation = {name: split for name, split in loop.task.splits.items() if name != "test"}
     is_main = loop.accelerator.is_main_process
-    with manager.logger.progress, checkpoints.writer, SignalHandler(speaks=is_main) as handler:
+    with closing(manager.logger.start(loop.done)), checkpoints.writer, SignalHandler(speaks=is_main) as handler:
         loop.stop_requested = lambda: handler.number is not None or checkpoints.failed()
         loop.save_requested = manager.save_requested
         for step in () if manager.early_stopping.should_stop else loop.steps():
@@ -239,7 +241,7 @@ def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
             energy.update()
             last, best = step.number == recipe.optimization.max_steps, False
             if last or step.number % recipe.output.eval_every == 0:
-                best = manager.evaluate(validation)
+                best = manager.update({name: loop.evaluate(split) for name, split in validation.items()})
             if best or should_save(step, recipe):
                 manager.save()
             if step.stop and not last:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,15 +15,13 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel
 
-# The place of an example in the endless order, and its index.
-Place = tuple[int, int]
-# Steps whose examples are sorted by length together.
-BUCKET = 50
+Place = tuple[int, int]  # of an example: its number in the endless order, and its index
+BUCKET = 50  # steps whose examples are sorted by length together
 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of each step's examples that belongs to one of `count` processes, in `accumulate` micro-batches."""
+    """The part of each step's examples of one of `count` processes, in `accumulate` micro-batches."""
 
     rank: int
     count: int
@@ -55,8 +53,7 @@ class Share:
 class Sampler:
     """Deterministic order of examples, independent of the world size: a permutation for each epoch, by the seed alone.
 
-    With `lengths` the examples of 50 steps are sorted by length, and the steps shuffled, so that batches hold little
-    padding.
+    With `lengths` the examples of 50 steps are sorted by length, and the steps shuffled, which saves padding.
     """
 
     def __init__(self, size: int, recipe: Recipe, lengths: Sequence[int] | None = None) -> None:
@@ -72,7 +69,7 @@ class Sampler:
             yield list(islice(order, self.batch_size))
 
     def places(self, start: int) -> Iterator[Place]:
-        """Yield examples without end, each epoch in an order of its own, from a place on."""
+        """Yield examples without end from a place on, each epoch in another order."""
         for epoch in count(start // self.size):
             permutation = np.random.default_rng((self.seed, epoch)).permutation(self.size).tolist()
             first = epoch * self.size
@@ -84,7 +81,7 @@ class Sampler:
         size = self.batch_size
         for bucket in count(done // BUCKET):
             places = list(islice(self.places(bucket * BUCKET * size), BUCKET * size))
-            # A stable sort of a shuffled list: examples of one length stay shuffled.
+            # A stable sort: examples of one length stay shuffled.
             places.sort(key=lambda place: lengths[place[1]])
             shuffled = np.random.default_rng((self.seed, bucket, BUCKET)).permutation(BUCKET)
             for step in shuffled[max(done - bucket * BUCKET, 0) :]:
@@ -92,7 +89,9 @@ class Sampler:
 
 
 class MapLoader:
-    """Load one process's share of examples that have an index; the number of steps alone says where it is."""
+    """Load one process's share of indexed examples; the number of steps is all of its state."""
+
+    states: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.data.workers
@@ -100,34 +99,24 @@ class MapLoader:
         self.sampler = Sampler(len(task.examples()), recipe, lengths)
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
-        """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on.
-
-        They are made ahead by `workers` further processes where there are any.
-        """
+        """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
         dataset: Any = self
         loader = DataLoader(
             dataset,
             batch_sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
-            collate_fn=unchanged,
+            collate_fn=unchanged,  # type: ignore[arg-type]  # rows are batches already
             num_workers=self.workers,
-            # Of its own, for it would draw from the generator of dropout.
+            # Or it would draw from the generator of dropout.
             generator=torch.Generator(),
         )
         return iter(loader)
 
     def __getitems__(self, places: Sequence[Place]) -> Batch:
-        """Return the batch of the examples at these places."""
+        """Return the batch of the examples at these places, for DataLoader."""
         positions, indices = zip(*places, strict=True)
         return self.task.collate(self.task.examples().__getitems__(list(indices)), positions)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the number of steps suffices to resume."""
-        return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore nothing."""
-
-
-def unchanged(batch: Any) -> Any:
-    """Return a batch that the dataset has collated itself."""
+def unchanged(batch: Batch) -> Batch:
+    """Return a batch that the dataset has collated."""
     return batch

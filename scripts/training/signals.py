@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# What is said of the first signal, of the second, and of the third, which ends the process.
+# Messages of the first signal, of the second, which launchers send too, and of the third, which ends the process.
 SAID = (
     "stopping after this step, with the state saved",
     "the state is being saved; once more ends at once, without it",
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 
 class SignalHandler:
-    """Record SIGTERM and SIGINT while it is entered; two quick ones are as one, a third does what it did before."""
+    """Record SIGTERM and SIGINT while it is entered; the third gets the handler from before."""
 
     def __init__(self, *, speaks: bool = False) -> None:
         self.number: int | None = None
@@ -44,7 +44,7 @@ class SignalHandler:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record the signal; the third restores the earlier handlers, and is given to them."""
+        """Record a signal; the third restores the earlier handlers, and is raised again."""
         if self.speaks:
             # Not by print, in the middle of which the signal may have come.
             os.write(2, f"\nqkv: {SAID[self.count]}\n".encode())

@@ -1,7 +1,4 @@
-"""Load a stream: each process reads some of its shards, and every shard gives as many examples to each step.
-
-So a step holds the same examples, in the same order, on any number of processes.
-"""
+"""Load a stream: every shard gives as many examples to each step, whatever process reads it."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -17,13 +14,12 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.sampler import MapLoader, Share
 
-# Steps that are prepared in advance.
-AHEAD = 4
+AHEAD = 4  # steps that are made in advance
 Item = TypeVar("Item")
 
 
 class StreamLoader:
-    """Load one process's shards of a stream; ValueError where processes or steps cannot share them evenly."""
+    """Load one process's shards of a stream; `states` are their positions after the latest step, by their numbers."""
 
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         shards, batch_size = recipe.data.shards, recipe.optimization.batch_size
@@ -36,7 +32,7 @@ class StreamLoader:
         self.states: dict[str, dict[str, Any]] = {str(number): vars(Position()) for number in self.own}
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
-        """Yield this process's batches, made ahead by a thread, with `workers` more to help it."""
+        """Yield this process's batches, made ahead by a thread with `workers` helpers."""
         for batches, states in prefetch(partial(self.steps, done), AHEAD):
             yield from batches[:-1]
             self.states = states
@@ -58,22 +54,15 @@ class StreamLoader:
                 batches = [self.task.collate(records[part], places[part]) for part in parts]
                 yield batches, {name: shard.state() for name, shard in shards.items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return as JSON the positions of the process's shards, by their numbers."""
-        return self.states
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the positions of the shards of all processes, of which this one may read others now."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the positions of this process's shards from those of all processes."""
         if len(state) != self.recipe.data.shards:
             raise ValueError(f"the checkpoint has {len(state)} shards, the recipe shards={self.recipe.data.shards}")
         self.states = {str(number): state[str(number)] for number in self.own}
 
 
 def prefetch(make: Callable[[], Generator[Item]], ahead: int) -> Iterator[Item]:
-    """Yield the items of a generator, up to `ahead` of which a thread makes in advance.
-
-    An error is raised in its place in the order. Generator and thread end with this iterator.
-    """
+    """Yield the items of a generator, which a thread makes up to `ahead` in advance, and its error in its place."""
     items, end = make(), object()
     with ThreadPoolExecutor(1, "prefetch") as thread:
         pending = deque(thread.submit(next, items, end) for _ in range(ahead))

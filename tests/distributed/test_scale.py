@@ -1,4 +1,4 @@
-"""A training is the same on one process and on several, whatever they share: data, weights or layers."""
+"""A training is equal on one process and on several, by every strategy."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import PreTrainedModel
 
 import scale_worker as worker
 from processes import run_together
 from sampling import sampled
-from scale_worker import CASES, Curve
+from scale_worker import Curve
 from tiny import CASES as HEADS
 
+Training = tuple[str, str, str]
 FAMILIES = ("encoder", "decoder", "encoder-decoder", "vit")
 WAYS = ("ddp", "fsdp2", "tensor parallel")
-# Each way of sharing once, the ties of each family where they are hardest to keep, and two counts of targets.
+# Each strategy once, the ties of each family where they are hardest to keep, and two counts of targets.
 QUICK = [
     ("decoder", "ddp", "float64"),
     ("decoder", "tensor parallel", "float64"),
@@ -34,129 +36,90 @@ LONG = [
     ("normed heads", "tensor parallel, in one part", "float64"),
     ("recurrent", "ddp", "float64"),
 ]
-# Two groups that share layers, each with a piece of its slices.
+# Two tensor-parallel groups, whose slices are sharded.
 GROUPS = [(name, "tensor parallel and fsdp2", "float64") for name in (*FAMILIES, "packed", "t5")]
-DEEPSPEED = [(name, way, "float32") for way in ("zero2", "zero3") for name in FAMILIES]
 HALF = [(name, way, "float32") for way in ("fsdp2, bf16", "tensor parallel, bf16") for name in FAMILIES]
 CLOSE = {"float64": 1e-10, "float32": 1e-5}
+# Trainings by name: cases, steps, and the processes that take them together.
+TOGETHER = {"quick": (QUICK, 3, 2), "long": (LONG, 50, 2), "four": (GROUPS, 3, 4), "half": (HALF, 3, 2)}
 
 
-def train(folder: Path, trainings: list[Any], steps: int, processes: int = 2) -> Path:
-    """The folder in which the processes leave what came out."""
-    run_together("scale_worker", [folder, json.dumps(trainings), steps], folder, processes)
-    return folder
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with the logs and models of trainings, filled when they are first asked for."""
+
+    class Folders(dict[str, Path]):
+        def __missing__(self, name: str) -> Path:
+            trainings, steps, processes = TOGETHER[name]
+            self[name] = folder = tmp_path_factory.mktemp(name)
+            run_together("scale_worker", [folder, json.dumps(trainings), steps], folder, processes)
+            return folder
+
+    return Folders()
 
 
-def alone(name: str, dtype: str, steps: int, way: str = "ddp") -> tuple[Curve, dict[str, torch.Tensor]]:
+def alone(training: Training, steps: int) -> tuple[Curve, PreTrainedModel]:
+    """The log and the model of the same training on one process."""
+    name, way, dtype = training
     shared = ("strategy", "tensor_parallel", "accumulate", "halt")
     fields = {key: value for key, value in worker.ENGINES[way].items() if key not in shared}
     with worker.fresh_state():
-        found, model = worker.curve(name, dtype, steps, **fields)
-    return found, {key: value.detach().clone() for key, value in model.state_dict().items()}
+        return worker.curve(name, dtype, steps, **fields)
 
 
-def assert_close(found: Curve, expected: Curve, tolerance: float) -> None:
-    for key in ("loss", "norm", "tokens", "evaluation"):
-        assert found[key] == pytest.approx(expected[key], rel=0, abs=tolerance), key
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("quick"), QUICK, steps=3)
-
-
-@pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("long"), LONG, steps=50)
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("four"), GROUPS, steps=3, processes=4)
-
-
-@pytest.fixture(scope="module")
-def zero(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("deepspeed")
-    return train(tmp_path_factory.mktemp("zero"), DEEPSPEED, steps=3)
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("half"), HALF, steps=3)
-
-
-def logs(folder: Path, training: tuple[str, str, str]) -> tuple[Curve, Curve]:
+def log(folder: Path, training: Training) -> Curve:
+    """The log that both processes have."""
     first, second = (json.loads(folder.joinpath(*training, f"{rank}.json").read_text()) for rank in "01")
-    return first, second
+    assert first == second
+    return first
 
 
-def check(folder: Path, training: tuple[str, str, str], steps: int) -> None:
-    """Both processes log what one alone logs, and the saved model is whole and the same."""
-    name, way, dtype = training
-    found, other = logs(folder, training)
-    assert found == other
-    expected, weights = alone(name, dtype, steps, way)
+CHECKED = [
+    *(("quick", training) for training in QUICK if training[0] != "dropout"),
+    *(pytest.param("long", training, marks=pytest.mark.slow) for training in LONG),
+    *(pytest.param("four", training, marks=pytest.mark.slow) for training in GROUPS),
+]
+
+
+@pytest.mark.parametrize(("group", "training"), CHECKED, ids=str)
+def test_several_processes_take_the_steps_of_one(group: str, training: Training, results: dict[str, Path]) -> None:
+    found, dtype = log(results[group], training), training[-1]
+    expected, model = alone(training, TOGETHER[group][1])
     assert expected["loss"][0] != pytest.approx(expected["loss"][-1], abs=1e-3)
-    assert_close(found, expected, CLOSE[dtype])
-    assert found.get("written") == expected.get("written")
+    for key in ("loss", "norm", "tokens", "evaluation"):
+        assert found[key] == pytest.approx(expected[key], rel=0, abs=CLOSE[dtype]), key
+    assert found["written"] == expected["written"]
     if dtype == "float64":  # in single precision AdamW's first steps amplify rounding
-        saved = load_file(folder.joinpath(*training, "model.safetensors"))
+        folder, weights = results[group].joinpath(*training), model.state_dict()
+        saved = load_file(folder / "model.safetensors")
         assert max((value - weights[key]).abs().max().item() for key, value in saved.items()) < 1e-10
-        loaded = CASES[name][0].from_pretrained(folder.joinpath(*training), dtype=torch.float64)
-        assert loaded.state_dict().keys() == weights.keys()
-
-
-@pytest.mark.parametrize("training", [training for training in QUICK if training[0] != "dropout"], ids=", ".join)
-def test_two_processes_take_the_steps_of_one(training: tuple[str, str, str], quick: Path) -> None:
-    check(quick, training, steps=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", LONG, ids=", ".join)
-def test_curves_of_two_processes_are_those_of_one(training: tuple[str, str, str], long: Path) -> None:
-    check(long, training, steps=50)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", GROUPS, ids=", ".join)
-def test_groups_that_share_layers_take_the_steps_of_one(training: tuple[str, str, str], four: Path) -> None:
-    check(four, training, steps=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", DEEPSPEED, ids=", ".join)
-def test_deepspeed_takes_the_steps_of_one(training: tuple[str, str, str], zero: Path) -> None:
-    check(zero, training, steps=3)
+        assert type(model).from_pretrained(folder, dtype=torch.float64).state_dict().keys() == weights.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", HALF, ids=", ".join)
-def test_half_the_precision_is_not_half_of_it_again(training: tuple[str, str, str], half: Path) -> None:
+def test_bf16_differs_by_its_rounding(training: Training, results: dict[str, Path]) -> None:
     """A sum in other order differs by the rounding of bfloat16, not by that of a loss of four to eight bits."""
-    name, way, dtype = training
-    found, other = logs(half, training)
-    expected, _ = alone(name, dtype, 3, way)
-    assert found == other
+    found, (expected, _) = log(results["half"], training), alone(training, 3)
     for key, tolerance in {"loss": 5e-4, "evaluation": 5e-4, "norm": 5e-3}.items():
         assert found[key] == pytest.approx(expected[key], rel=0, abs=tolerance), key
 
 
-def test_processes_that_share_layers_drop_alike(quick: Path) -> None:
-    found, other = logs(quick, ("dropout", "tensor parallel", "float64"))
-    assert found == other and len(found["copies"]) > 10
-    assert found["loss"] != pytest.approx(logs(quick, ("decoder", "tensor parallel", "float64"))[0]["loss"], abs=1e-3)
+def test_tensor_parallel_group_drops_alike(results: dict[str, Path]) -> None:
+    found = log(results["quick"], ("dropout", "tensor parallel", "float64"))
+    plain = log(results["quick"], ("decoder", "tensor parallel", "float64"))
+    assert len(found["copies"]) > 10 and found["loss"] != pytest.approx(plain["loss"], abs=1e-3)
 
 
-def test_the_usual_mistake_would_be_noticed(quick: Path) -> None:
-    mistaken = json.loads((quick / "mistaken-0.json").read_text())
-    expected, _ = alone("decoder", "float64", steps=3)
-    assert abs(mistaken["norm"][0] - expected["norm"][0]) > 1e-2
+def test_means_of_processes_would_be_noticed(results: dict[str, Path]) -> None:
+    mistaken = json.loads((results["quick"] / "mistaken-0.json").read_text())
+    expected, _ = alone(("decoder", "ddp", "float64"), 3)
+    assert abs(mistaken["norm"][0] - expected["norm"][0]) > 1e-3
 
 
 @pytest.mark.parametrize("case", sampled([case for case in HEADS if "For" in case.name], 2), ids=lambda case: case.name)
 def test_every_parameter_of_a_head_gets_a_gradient(case: Any) -> None:
-    """Or DDP would wait for it for ever, unless it were told to look for what is not used at every step."""
+    """Or DDP would wait for it forever."""
     model = case.build().train()
     model(**case.inputs()).loss.backward()
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -5,58 +5,17 @@ import random
 from typing import Any
 
 WORDS = [
-    b"",
-    b"0",
-    b"-1",
-    b"NaN",
-    b"1e999",
-    b"99999999999999999999",
-    b"null",
-    b"true",
-    b"[]",
-    b"{}",
-    b'"',
-    b"\x00",
-    b"\xff",
-    b"\n",
-    b",",
-    b"../",
-    b"/dev/zero",
-    b"!!python/object/apply:os.system",
-    b"\\u0000",
-    b"a" * 5000,
-    b"[" * 3000,
-    b"&a",
-    b"*a",
-    b": ",
-    b"\r",
-    b"\xef\xbb\xbf",
-    b"\xff\xfe",
-]
+    b"", b"0", b"-1", b"NaN", b"1e999", b"99999999999999999999", b"null", b"true", b"[]", b"{}", b'"', b"\x00", b"\xff",
+    b"\n", b",", b"../", b"/dev/zero", b"!!python/object/apply:os.system", b"\\u0000", b"a" * 5000, b"[" * 3000, b"&a", b"*a",
+    b": ", b"\r", b"\xef\xbb\xbf", b"\xff\xfe",
+]  # fmt: skip
 VALUES = [
-    None,
-    True,
-    0,
-    -1,
-    1,
-    2,
-    3,
-    10**6,
-    10**18,
-    -(10**18),
-    0.5,
-    float("nan"),
-    "",
-    "x",
-    "/etc/passwd",
-    "../x",
-    [],
-    {},
-]
+    None, True, 0, -1, 1, 2, 3, 10**6, 10**18, -(10**18), 0.5, float("nan"), "", "x", "/etc/passwd", "../x", [], {},
+]  # fmt: skip
 
 
 def changed(whole: bytes, name: str, *, as_json: bool) -> bytes:
-    """A file that was changed, in the way that follows from a name."""
+    """Change a file, by a seed that is a name."""
     chance = random.Random(name)
     if not as_json:
         return damaged(whole, chance)

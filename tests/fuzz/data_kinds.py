@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from kind import Kind
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 
 from checkout import ROOT
 from qkv.scripts.data.audio import read_wav
@@ -55,12 +55,12 @@ def check_wav(path: Path, whole: bytes, read: dict[str, Any]) -> None:
 
 
 def memory_of_wav(path: Path) -> int:
-    """The memory of a file and of its samples as models take them, of four bytes each."""
+    """The memory of a file and of its samples as floats."""
     size = path.stat().st_size
     try:
         with wave.open(str(path)) as file:
             return size + 4 * (size // file.getsampwidth())
-    except (wave.Error, EOFError, RuntimeError):  # none that can be opened
+    except (wave.Error, EOFError, RuntimeError):
         return size
 
 
@@ -74,37 +74,26 @@ def picture(kind: str) -> Callable[[Path], Path]:
     return make
 
 
-# What the orientation of a photograph asks for (Exif 2.32, 4.6.4).
-UPRIGHT: dict[int, Callable[[Any], Any]] = {
-    2: np.fliplr,
-    3: lambda pixels: np.rot90(pixels, 2),
-    4: np.flipud,
-    5: lambda pixels: np.swapaxes(pixels, 0, 1),
-    6: lambda pixels: np.rot90(pixels, -1),
-    7: lambda pixels: np.rot90(np.swapaxes(pixels, 0, 1), 2),
-    8: lambda pixels: np.rot90(pixels, 1),
-}
-
-
 def check_picture(path: Path, whole: bytes, read: Image.Image) -> None:
     """Compare each pixel with what Pillow makes of it."""
     with Image.open(path) as image:
         image.load()
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        exif = image.getexif()
         if image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
-        pixels = np.asarray(image.convert("RGB"))
+        pixels = image.convert("RGB")
+    pixels.getexif().update({key: value for key, value in exif.items() if key == ExifTags.Base.Orientation})
     assert read.mode == "RGB"
-    np.testing.assert_array_equal(np.asarray(read), UPRIGHT.get(orientation, np.asarray)(pixels))
+    np.testing.assert_array_equal(np.asarray(read), np.asarray(ImageOps.exif_transpose(pixels)))
 
 
 def memory_of_picture(path: Path) -> int:
-    """The memory of a file and of as many pixels as it says it has, in Pillow's four bytes each."""
+    """The memory of a file and of its pixels in Pillow's four bytes each."""
     size = path.stat().st_size
     try:
         with Image.open(path) as image:
             return size + 4 * image.width * image.height
-    except Exception:  # none that can be opened
+    except Exception:  # of many kinds
         return size
 
 
@@ -227,30 +216,15 @@ def check_parquet(path: Path, whole: bytes, rows: list[Row]) -> None:
     assert repr(good(rows)) == repr(expected) and len(rows) == len(table)
 
 
-def keys_of(node: yaml.Node) -> Iterator[list[str]]:
-    """The keys of each mapping of YAML, as they stand there."""
-    if isinstance(node, yaml.MappingNode):
-        yield [key.value for key, _ in node.value]
-        for _, value in node.value:
-            yield from keys_of(value)
-
-
-def same(value: Any, held: Any) -> bool:
-    """Whether a recipe holds a value of YAML: itself, the number that a text spells, or the text of a number."""
-    if isinstance(value, dict) and isinstance(held, dict):
-        return all(same(each, held.get(key)) for key, each in value.items())
-    if repr(value) == repr(held) or str(value) == held:
-        return True
-    return isinstance(held, int | float) and not isinstance(value, bool) and float(value) == held
-
-
 def check_recipe(path: Path, whole: bytes, recipe: Any) -> None:
-    """Compare each value with that of the loader in Python, and look for keys that stand twice."""
+    """Compare the texts of values with those of the loader in Python, and count the keys."""
     text, held = path.read_text(encoding="utf-8"), flat(recipe)
-    for key, value in yaml.safe_load(text).items():
-        assert same(value, held[key]), (key, value, held[key])
-    for keys in keys_of(yaml.compose(text, yaml.SafeLoader)):
-        assert len(keys) == len(set(keys)), keys
+    values, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+    assert len(values) == len(node.value), "a key stands twice"
+    for key, value in values.items():
+        is_number = isinstance(held[key], int | float) and not isinstance(value, bool | dict)
+        if not isinstance(value, dict):
+            assert str(value) == str(held[key]) or (is_number and float(value) == held[key]), (key, value, held[key])
 
 
 ROWS = 'text,label\n"a, b",1\nc,0\n"d\ne",1\n'

@@ -1,15 +1,13 @@
-"""Configs, manifests, signatures and weights, and what others read of them: plain JSON and bytes, transformers."""
+"""Configs, manifests, signatures and weights, compared with plain JSON, bytes and transformers."""
 
 import base64
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from kind import Kind, unchanged
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -18,16 +16,11 @@ import keys
 import qkv
 import tiny
 from qkv.configuration.saved_config import check_saved_config
-from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
+from qkv.modeling.conversion.files import named, read_json, wrong_values
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
 from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
-
-TENSORS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-TENSORS |= {"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "BOOL": "bool", "U8": "uint8"}
-TENSORS |= {"U16": "uint16", "U32": "uint32", "U64": "uint64", "C64": "complex64"}
-TENSORS |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 
 
 def exported(name: str, **fields: Any) -> Callable[[Path], Path]:
@@ -41,18 +34,12 @@ def exported(name: str, **fields: Any) -> Callable[[Path], Path]:
     return make
 
 
-def stock(name: str, **options: Any) -> Callable[[Path], Path]:
+def stock(folder: Path) -> Path:
     """Make a checkpoint of transformers."""
-
-    def make(folder: Path) -> Path:
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=61, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
-        )
-        LlamaForCausalLM(config).save_pretrained(folder, **options)
-        return folder / name
-
-    return make
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=61, **sizes)).save_pretrained(folder)
+    return folder / "config.json"
 
 
 @contextmanager
@@ -119,45 +106,6 @@ def check_conversion(path: Path, whole: bytes, model: Any) -> None:
         torch.testing.assert_close(model(tokens).logits, official(tokens).logits, equal_nan=True)
 
 
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Find every tensor of a checkpoint, and read it."""
-    return {name: mapped(file, name).clone() for name, file in tensor_files(path.parent).items()}
-
-
-def parsed(path: Path) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
-    """Type, shape and bytes of the tensors in a file, as https://huggingface.co/docs/safetensors describes it."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
-    return {
-        name: (getattr(torch, TENSORS[each["dtype"]]), tuple(each["shape"]), data[start:][slice(*each["data_offsets"])])
-        for name, each in header.items()
-    }
-
-
-def contents(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...], bytes]:
-    """Type, shape and bytes of a tensor."""
-    return tensor.dtype, tuple(tensor.shape), np.asarray(tensor.contiguous().flatten().view(torch.uint8)).tobytes()
-
-
-def check_tensors(path: Path, whole: bytes, tensors: dict[str, torch.Tensor]) -> None:
-    """Compare the bytes of every tensor with those in the file."""
-    assert {name: contents(tensor) for name, tensor in tensors.items()} == parsed(path)
-
-
-@cache
-def parsed_once(path: Path) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
-    """The tensors of a file that does not change."""
-    return parsed(path)
-
-
-def check_index(path: Path, whole: bytes, tensors: dict[str, torch.Tensor]) -> None:
-    """Compare the bytes of every tensor of the index with those in the file that it names."""
-    for name, file in json.loads(path.read_text(encoding="utf-8"))["weight_map"].items():
-        assert contents(tensors[name]) == parsed_once(path.with_name(file))[name]
-
-
 def compare_files(path: Path) -> None:
     """Compare a folder with its manifest, without loading it, for which its code would run."""
     findings = file_row(path.parent, read_manifest(path.parent)).findings
@@ -196,7 +144,6 @@ def check_signature(path: Path, whole: bytes, read: object) -> None:
 
 # Of each tensor a file is opened again, so models whose files alone matter have few.
 FEW: dict[str, Any] = {"attention_bias": False, "mlp_bias": False, "position": "none", "norm": "rms"}
-INDEX = stock("model.safetensors.index.json", max_shard_size="3kB")
 KINDS = {
     "config": Kind(exported("config.json"), load_config, check_config, as_json=True),
     "config as bytes": Kind(exported("config.json"), load_config, check_config),
@@ -207,8 +154,5 @@ KINDS = {
     "signed file": Kind(lambda folder: signed(folder).with_name("config.json"), verify_signature, unchanged),
     "weights": Kind(exported("model.safetensors", **FEW), compare_files, unchanged),
     "verified config": Kind(exported("config.json", **FEW), compare_files, unchanged),
-    "index": Kind(INDEX, read_tensors, check_index, as_json=True),
-    "index as bytes": Kind(INDEX, read_tensors, check_index),
-    "stock weights": Kind(stock("model.safetensors"), read_tensors, check_tensors),
-    "stock config": Kind(stock("config.json"), convert, check_conversion, as_json=True),
+    "stock config": Kind(stock, convert, check_conversion, as_json=True),
 }

@@ -5,9 +5,7 @@ A case is run in a folder of its own, where it leaves the same files each time, 
 
 import hashlib
 import json
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +43,7 @@ class Case:
         if not folder.is_dir():
             folder.mkdir(parents=True)
             self.prepare(folder)
-        job = {"folder": str(folder), "words": self.words, "trainer": self.name == "Trainer", **disturbance}
+        job = {"folder": str(folder), "words": self.words, **disturbance}
         log = folder.with_name(f"{folder.name}-log")
         for old in log.parent.glob(f"{log.name}-*"):
             old.unlink()
@@ -99,7 +97,6 @@ class Scene:
         yield Case("two processes, FSDP2", (*DIGITS, "strategy=fsdp2"), 2, variables=two)
         yield Case("own table", ("train", str(self.table), "out=out", *own_runs.KINDS["classes"], *STEPS))
         yield Case("more steps", (*DIGITS, "max_steps=9"), prepare=self.finished)
-        yield Case("Trainer")
 
     def others(self) -> Iterator[Case]:
         """What writes beside trainings."""
@@ -134,7 +131,7 @@ class Scene:
 
 
 # What names a time, and what is beside the result.
-TIMED = ("record.json", "README.md", "qkv_manifest.json", "sweep.db", "training_args.bin", "curve.png")
+TIMED = ("record.json", "README.md", "qkv_manifest.json", "sweep.db", "curve.png")
 
 
 def left(folder: Path) -> dict[str, str]:
@@ -142,7 +139,7 @@ def left(folder: Path) -> dict[str, str]:
 
     Of a training the card and its manifest name times, and so do the records.
     """
-    trained = any(folder.rglob("record.json")) or (folder / "final").is_dir()
+    trained = any(folder.rglob("record.json"))
     steps = sorted(folder.rglob("checkpoints/step-*"))
     last = {
         max((step for step in steps if step.parent == parent), default=None) for parent in {s.parent for s in steps}
@@ -150,9 +147,7 @@ def left(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         checkpoint = next((step for step in steps if step in path.parents), None)
-        skipped = (
-            trained and path.name in TIMED or path.name == ".lock" or "checkpoint-" in str(path.relative_to(folder))
-        )
+        skipped = (trained and path.name in TIMED) or path.name == ".lock"
         if not path.is_file() or skipped or (checkpoint and (checkpoint not in last or path.suffix == ".json")):
             continue
         found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -184,12 +179,12 @@ def read(path: Path) -> None:
 
 
 def halves(folder: Path) -> list[str]:
-    """Files that have their names and not all of their content, but for those that Trainer writes in place."""
+    """Files that have their names and not all of their content."""
     found = []
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
         hidden = any(part.startswith(".") or part.endswith(".partial") for part in inner.parts)
-        if hidden or inner.parts[0].startswith(("checkpoint-", "final")):
+        if hidden:
             continue
         if path.is_dir() and path.name.startswith("step-") and (damage := first_damage(path)):
             found.append(f"{inner}: {damage}")
@@ -204,8 +199,3 @@ def halves(folder: Path) -> list[str]:
 def sizes(folder: Path) -> list[int]:
     """The sizes of files below a folder, the largest first."""
     return sorted({path.stat().st_size for path in folder.rglob("*") if path.is_file()}, reverse=True)
-
-
-def may_mount() -> bool:
-    """Whether this process may mount file systems."""
-    return sys.platform == "linux" and os.geteuid() == 0

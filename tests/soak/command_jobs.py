@@ -1,4 +1,4 @@
-"""A command of qkv, or a training under Trainer, in a process that was forked for it, with what happens to it there."""
+"""A command of qkv in a process that was forked for it, and what disturbs it there."""
 
 import hashlib
 import io
@@ -23,21 +23,17 @@ from tqdm import tqdm
 
 import checkout  # noqa: F401  makes qkv importable
 import own_runs
-import qkv
 import stock_folders
-import tiny_training
 from qkv.scripts import cli, convert, evaluate, predict, publish, sweep, train  # noqa: F401  imported once for all
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data import digits
 from qkv.scripts.publishing.export import flatten
 from qkv.scripts.tasks import registry
 from qkv.scripts.training import run
-from qkv.scripts.training.memory.step_plan import StepPlan
 from recipes import STAND_INS
 
-# What takes most of the time of a tiny training: drawing, the steps of a copy that are timed before, all 1,797 digits.
+# What takes most of the time of a tiny training: drawing, and all 1,797 digits.
 run.draw_curve = lambda lines, path: Image.new("RGB", (1, 1)).save(path)
-run.plan_steps = StepPlan
 bundled = digits.load_digits()
 FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", "images", "target")})
 digits.load_digits = lambda: FEW
@@ -96,52 +92,11 @@ def warm_up() -> None:
 warm_up()
 
 
-def newest_complete(folder: Path) -> str | None:
-    """The newest checkpoint of Trainer whose last file is whole: Trainer writes them in place."""
-    found = []
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            found.append((json.loads(path.read_text())["global_step"], str(path.parent)))
-        except ValueError:
-            continue
-    return max(found)[1] if found else None
-
-
-def under_trainer(folder: Path) -> int:
-    """A training under Trainer, from its newest complete checkpoint, as its documentation has it."""
-    from transformers import Trainer, TrainingArguments, set_seed
-
-    set_seed(0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
-    config = qkv.QkvImageEncoderConfig(image_size=4, patch_size=2, num_channels=1, residual_dropout=0.2, **shape)
-    images = tiny_training.task().train.columns
-    rows = [{name: values[index] for name, values in images.items()} for index in range(len(images["labels"]))]
-    arguments = TrainingArguments(
-        str(folder), max_steps=12, per_device_train_batch_size=4, save_steps=2, logging_steps=2, report_to="none",
-        use_cpu=True, disable_tqdm=True, save_total_limit=2,
-    )  # fmt: skip
-    model = qkv.QkvImageEncoderForImageClassification(config)
-    trainer = Trainer(model=model, args=arguments, train_dataset=rows)
-    trainer.train(resume_from_checkpoint=newest_complete(folder))
-    trainer.save_model(str(folder / "final"))
-    return 0
-
-
-def do(job: dict[str, Any]) -> int:
-    """Do what the job says."""
-    if job.get("trainer"):
-        return under_trainer(Path(job["folder"]))
-    return cli.main(job["words"])
-
-
 def disturb(job: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     """Let happen what the job says; what is returned tells what did."""
     folder, rank = Path(job["folder"]), int(os.environ.get("RANK", 0))
     if rank != job.get("rank", 0):
         return dict
-    if "clock" in job:
-        clocks = disturbances.JumpingClocks(job["clock"])
-        return lambda: {"jumps": clocks.jumps}
     if "limit" in job:
         disturbances.limit_files(job["limit"])
         return dict
@@ -164,7 +119,7 @@ def main(text: str) -> int:
     if later := job.get("later"):
         return together(job, later)
     began, told = time.monotonic(), disturb(job)
-    status = do(job)
+    status = cli.main(job["words"])
     if (note := job.get("note")) and int(os.environ.get("RANK", 0)) == 0:
         Path(note).write_text(json.dumps({"seconds": time.monotonic() - began, **told()}))
     sys.stdout.flush()
@@ -182,7 +137,7 @@ def together(job: dict[str, Any], later: list[float]) -> int:
                 log = os.open(f"{job['folder']}-log-{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(log, 1), os.dup2(log, 2)
                 time.sleep(seconds)
-                status = do(job)
+                status = cli.main(job["words"])
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:

@@ -1,4 +1,4 @@
-"""The page and the record of what long runs found: `pytest tests/soak --page FILE`, from the seed of QKV_SOAK_SEED."""
+"""The page and the record of long runs: `pytest tests/soak --page FILE`, from the seed of QKV_SOAK_SEED."""
 
 import time
 from collections.abc import Callable
@@ -15,10 +15,9 @@ HEAD = """# Long runs, kills, full disks
 
 <!-- Written by `make soak`. Change tests/soak, never this file. -->
 
-What thousands of calls leave behind, and what is left where a program is killed, finds its disk full, sees the clock jump
-or meets another one in its folder. Memory is the process's own (`RssAnon`) after everything that is free was given back;
-its growth is that of the line which fits all measurements best. [`{record}`]({record}) has the seed and the figures of
-each row.
+What thousands of calls leave behind, and what is left where a program is killed, finds its disk full or meets another one
+in its folder. Memory is the process's own (`RssAnon`) after everything that is free was given back; its growth is that of
+the line which fits all measurements best. [`{record}`]({record}) has the seed and the figures of each row.
 
 {made_with} {processor}.
 
@@ -32,7 +31,7 @@ PAGE = RecordedPage(
 
 @pytest.fixture
 def record() -> Callable[..., None]:
-    """Put what was found on the page, and its figures into the record."""
+    """Put a result on the page, and its figures into the record."""
     began = time.monotonic()
 
     def keep(what: str, often: str, found: str, **figures: Any) -> None:
@@ -48,7 +47,7 @@ def no_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of this takes minutes."""
+    """Mark all of this folder as slow."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -56,5 +55,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the record, with what an earlier session put there that ran other parts, and the page from it."""
+    """Write the page and the record, with the rows of earlier sessions."""
     PAGE.write(session)

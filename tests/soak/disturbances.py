@@ -1,14 +1,12 @@
-"""What happens to a program: a kill at a write or at a time, a disk that is full from a write on, clocks that jump.
+"""Disturbances of a program: a kill at a write or at a time, a disk that is full from a write on.
 
 A write is what an audit hook of Python sees before it happens (a file opened for writing, a folder made, something
 renamed or removed), or the weights that safetensors writes, below a folder.
 """
 
 import ctypes
-import datetime as dates
 import errno
 import os
-import random
 import resource
 import signal
 import sys
@@ -105,36 +103,3 @@ def safetensors_error(number: int) -> Exception:
     from safetensors import SafetensorError
 
     return SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
-
-
-class JumpingClocks:
-    """Clocks of Python that jump by hours: that of the day either way, the others forward alone, as the system's do."""
-
-    def __init__(self, seed: str, chance: float = 0.2) -> None:
-        self.random, self.chance, self.jumps = random.Random(seed), chance, 0
-        self.shift = {"time": 0.0, "monotonic": 0.0}
-        real = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter")}
-        time.time = lambda: real["time"]() + self.jumped("time")
-        time.monotonic = lambda: real["monotonic"]() + self.jumped("monotonic")
-        time.perf_counter = lambda: real["perf_counter"]() + self.shift["monotonic"]
-        clocks = self
-
-        class Datetime(dates.datetime):
-            @classmethod
-            def now(cls, tz: dates.tzinfo | None = None) -> dates.datetime:
-                return cls.fromtimestamp(real["time"]() + clocks.jumped("time"), tz)
-
-        for module in list(sys.modules.values()):
-            if (
-                getattr(module, "__name__", "").startswith("qkv.")
-                and getattr(module, "datetime", None) is dates.datetime
-            ):
-                module.datetime = Datetime
-
-    def jumped(self, name: str) -> float:
-        """The shift of a clock, which may just have changed."""
-        if self.random.random() < self.chance:
-            self.jumps += 1
-            hours = self.random.uniform(-9, 9) if name == "time" else self.random.uniform(0, 9)
-            self.shift[name] += 3600 * hours
-        return self.shift[name]

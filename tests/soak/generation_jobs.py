@@ -4,9 +4,7 @@
 """
 
 import json
-import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from transformers import PreTrainedModel, StoppingCriteria
+from transformers import PreTrainedModel
 from watching import anonymous_memory, deadline, growth
 
 import checkout  # noqa: F401  makes qkv importable
-import qkv
 import tiny
 from speaking import build
 
@@ -160,41 +157,6 @@ def repeated(count: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# What a decoder keeps of a text, by its name; the first keeps all of it.
-KEPT: dict[str, dict[str, Any]] = {
-    "keys and values of all tokens": {},
-    "those of a window": {"pattern": "sliding", "sliding_window": 256},
-    "the state of linear attention": {"kernel": "linear"},
-    "the state of a gated delta rule": {"kernel": "gated_delta"},
-}
-
-
-class MemoryWatch(StoppingCriteria):
-    """Stop nothing, and note the memory after every hundredth token."""
-
-    def __init__(self) -> None:
-        self.kilobytes: list[int] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        if input_ids.shape[1] % 100 == 0:
-            self.kilobytes.append(anonymous_memory())
-        return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
-def one_text(kept: str, tokens: int) -> dict[str, Any]:
-    """Generate one long text: how many bytes each token has left, after a tenth of them."""
-    sizes = {"vocab_size": 97, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    torch.manual_seed(0)
-    config = qkv.QkvDecoderConfig(**sizes, position="rope", max_position_embeddings=2 * tokens, **KEPT[kept])
-    model, watch = qkv.QkvDecoderForCausalLM(config).eval(), MemoryWatch()
-    prompt = torch.arange(90)[None]
-    options = {"do_sample": True, "max_new_tokens": tokens, "eos_token_id": None, "pad_token_id": 0}
-    text = model.generate(prompt, stopping_criteria=[watch], **options)
-    later = watch.kilobytes[len(watch.kilobytes) // 10 :]
-    slope = growth(later) * sum(later) / len(later) * 1024 / (100 * (len(later) - 1))
-    return {"new tokens": text.shape[1] - prompt.shape[1], "bytes a token": slope, "memory growth": growth(later)}
-
-
 # What transformers lets threads share: the generator of random numbers, a cache that it keeps on the model, and a number
 # of layers in the config that is another while the first layers assist.
 OF_ONE_THREAD = ("sampling", "beam sampling", "static cache", "early exit")
@@ -256,36 +218,10 @@ def busy(seed: int) -> None:
         torch.randn(10**6).exp().sum()
 
 
-def after_fork(count: int, seed: int) -> dict[str, Any]:
-    """Run calls in processes that are forked by hand, as servers do, from one that has used all its threads."""
-    busy(seed)
-    chosen = calls(count, seed + 3)
-    expected = [call.run(shared) for call in chosen]
-    statuses = []
-    for start in range(4):
-        child = os.fork()
-        if not child:
-            status = 99
-            try:
-                torch.set_num_threads(1)
-                with deadline(120):
-                    pairs = zip(chosen[start::4], expected[start::4], strict=True)
-                    status = sum(not torch.equal(call.run(shared), tokens) for call, tokens in pairs)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                os._exit(min(status, 99))
-        statuses.append(child)
-    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in statuses]
-    return {"calls": count, "processes": len(ended), "statuses": ended}
-
-
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "repeated": repeated,
-    "one_text": one_text,
     "threaded": threaded,
     "in_workers": in_workers,
-    "after_fork": after_fork,
 }
 
 

@@ -3,13 +3,12 @@
 import hashlib
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import transformers
-from cases import Case, Scene, halves, left, leftovers, may_mount, sizes
+from cases import Case, Scene, halves, left, leftovers, sizes
 from watching import number
 
 from qkv.scripts.publishing.export.flatten import flatten
@@ -106,33 +105,3 @@ def test_a_disk_may_be_full_in_the_middle_of_a_file(
     often = f"{len(limits)} limits to the size of a file"
     record(f"a write ends in the middle: {name}", often, f"{refused} times one sentence; then the same bits",
            limits=limits, refused=refused)  # fmt: skip
-
-
-def remount(folder: Path, size: int, *options: str) -> bool:
-    """Mount a file system in memory of so many bytes; false where that is not allowed."""
-    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "soak", str(folder)]
-    return subprocess.run(words, capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a file system of limited size")
-@pytest.mark.parametrize("name", ["digits", "publish", "convert"])
-def test_a_small_file_system_is_one(scene: Scene, name: str, tmp_path: Path, record: Callable[..., None]) -> None:
-    case, folder, refused = scene.cases[name], tmp_path / "small", 0
-    folder.mkdir()
-    scene.whole(case)
-    rooms = [2**13 * step for step in range(1, 26, 2)]
-    for room in rooms:
-        if not remount(folder, room):
-            pytest.skip("mounting a file system of limited size is not allowed here")
-        try:
-            status = case.run(folder)
-            if status != [0]:
-                refused += 1
-                check_refusal(case, folder, {}, {})
-            assert remount(folder, 2**28, "remount")
-            check_going_on(case, folder, scene)
-        finally:
-            subprocess.run(["umount", str(folder)], check=True)
-    assert refused
-    found = f"{refused} times one sentence, all that was there whole; then the same bits"
-    record(f"a file system of limited size: {name}", f"{len(rooms)} sizes", found, sizes=rooms, refused=refused)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generation_jobs import KEPT
 from watching import SEED, number
 
 from processes import launch
@@ -48,26 +47,3 @@ def test_workers_of_a_loader_generate_what_the_main_process_does(
     found = answer(tmp_path, "in_workers", count=300, seed=SEED, how=how)
     assert found["other tokens"] == [], found
     record(f"`generate` in two workers of a DataLoader, by {how}", "300 calls", "the same tokens, no deadlock", **found)
-
-
-def test_forked_processes_generate_what_their_parent_does(tmp_path: Path, record: Callable[..., None]) -> None:
-    found = answer(tmp_path, "after_fork", count=300, seed=SEED)
-    assert found["statuses"] == [0] * 4, found
-    what = "`generate` in processes forked from one that computed with four threads"
-    record(what, "300 calls in 4 processes", "the same tokens, no deadlock", **found)
-
-
-@pytest.mark.parametrize("kept", KEPT)
-def test_one_text_of_ten_thousand_tokens_takes_no_more_memory_where_a_cache_forgets(
-    tmp_path: Path, record: Callable[..., None], kept: str
-) -> None:
-    count = number("TOKENS", 10_000)
-    found = answer(tmp_path, "one_text", kept=kept, tokens=count)
-    assert found["new tokens"] == count, found
-    # 64 numbers of keys and values in each of two layers take 1,024 bytes; the ids themselves and what masks them 16.
-    if kept == next(iter(KEPT)):
-        assert found["bytes a token"] > 512, found
-    else:
-        assert found["bytes a token"] < 64 and abs(found["memory growth"]) <= FLAT, found
-    grown = "{bytes a token:,.0f} bytes a token".format(**found)
-    record(f"`generate`, which keeps {kept}", f"one text of {count:,} tokens", f"memory grows by {grown}", **found)

@@ -19,9 +19,9 @@ from qkv.modeling import QkvDecoderModel
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.resources import table
 from qkv.scripts.lab.history.speed import Curve, forward_seconds, recurrent_layer
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.recipes.cards import read_card
 from qkv.scripts.recipes.loading import load
-from qkv.scripts.training.memory.tracker import MemoryTracker
 
 RECIPE = "long-range"
 Layers = Callable[[Tensor], Tensor]

@@ -21,6 +21,7 @@ from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
 from qkv.scripts.planning.arguments import DEVICES
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.simulate import (
     DTYPES,
@@ -32,7 +33,6 @@ from qkv.scripts.planning.simulate import (
     take_step,
 )
 from qkv.scripts.training.accelerator import apply_tensor_parallel
-from qkv.scripts.training.memory.tracker import MemoryTracker
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
 TEXT = [*WIDE, "max_position_embeddings=64"]

@@ -11,13 +11,14 @@ from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
+from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.contrastive import CANDIDATES, batch_loss, negatives
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import check_task
-from qkv.scripts.training.run import build, train
+from qkv.scripts.training.run import train
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
         "model.num_attention_heads=2", "text.made=40", "holdout=0.05", "max_steps=2", "warmup_steps=1",
@@ -74,7 +75,7 @@ def test_judged_is_the_nearest_caption(task: Task) -> None:
 @pytest.mark.parametrize("source", ["qkv", "stock"])
 def test_both_models_compete_alike(source: str, task: Task) -> None:
     """The loss that a step is taken by is that of the outputs, summed over pairs and divided by their number."""
-    model = build(changed(RECIPE, model_source=source), task).eval()
+    model = build_chosen(changed(RECIPE, model_source=source), task).eval()
     batch = task.collate(task.train.__getitems__(range(8)), range(8))
     given = {name: value for name, value in batch.items() if name[0] != "_"}
     outputs = model(**given, num_items_in_batch=4)
@@ -122,8 +123,8 @@ def png(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"accumulate": 2}, "accumulate=2 .*the pairs of shapes-captions .*set accumulate=1"),
-        ({"tensor_parallel": 2}, "tensor_parallel=2 .*each pair of shapes-captions .*set tensor_parallel=1"),
+        ({"accumulate": 2}, "accumulate=2"),
+        ({"tensor_parallel": 2}, "tensor_parallel=2"),
     ],
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:

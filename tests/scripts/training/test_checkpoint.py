@@ -1,9 +1,8 @@
-"""Checkpoints: whole or not there whenever the process dies, damage is found, nothing that is needed is removed."""
+"""Checkpoints appear whole whenever the process dies; damage is found, and no checkpoint that is needed is removed."""
 
 import errno
 import json
 import os
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import tiny_training
 from qkv.scripts.training import checkpoint
 from qkv.scripts.training.checkpoint import Checkpoints
 
@@ -39,12 +37,12 @@ def names(folder: Path) -> list[str]:
 
 
 class Death(BaseException):
-    """What no `except` of ours catches, like SIGKILL."""
+    """An error that no `except` of ours catches, like SIGKILL."""
 
 
 @pytest.fixture
 def die(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[int]]]:
-    """Dies at the given system call of a save, before it or, where there is a half, in its middle."""
+    """Die at the n-th system call of a save, before it or, where it can be halved, in its middle."""
     left = [-1]
 
     def patch(owner: object, name: str, half: Callable[..., object] | None = None) -> None:
@@ -73,7 +71,7 @@ def die(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[int]]]
     left[0] = -1
 
 
-def test_whenever_a_save_dies_the_newest_is_complete(tmp_path: Path, die: Callable[[int], list[int]]) -> None:
+def test_newest_is_complete_whenever_a_save_dies(tmp_path: Path, die: Callable[[int], list[int]]) -> None:
     found = []
     for call in range(1, 100):
         die(-1)
@@ -83,7 +81,7 @@ def test_whenever_a_save_dies_the_newest_is_complete(tmp_path: Path, die: Callab
         try:
             save(checkpoints, 3)
         except Death:
-            left = die(-1)
+            die(-1)
         else:
             assert left[0] > 0 and call > 15
             break
@@ -97,146 +95,84 @@ def test_whenever_a_save_dies_the_newest_is_complete(tmp_path: Path, die: Callab
     assert found == sorted(found) and {2, 3} == set(found)
 
 
-DAMAGE = {
-    "is missing": lambda path: path.unlink(),
-    "bytes": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "bytes ": lambda path: path.write_bytes(path.read_bytes() + b" "),
-    "has other content": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-2]),
+    "changed": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
 }
 
 
-@pytest.mark.parametrize("file", ["a.safetensors", "b.json"])
+@pytest.mark.parametrize("file", ["a.safetensors", "b.json", "manifest.json"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_named_and_skipped(tmp_path: Path, file: str, damage: str) -> None:
+def test_damage_is_found_and_skipped(tmp_path: Path, file: str, damage: str) -> None:
     checkpoints = filled(tmp_path, 1, 2)
     DAMAGE[damage](checkpoints.path(2) / file)
     step, said = checkpoints.newest()
     assert step == 1 and content(checkpoints, step) == 1
-    assert said.startswith(f"checkpoint {checkpoints.path(2)} is incomplete ({file} ")
-    assert damage.strip() in said and said.endswith("; resuming from step-000001")
+    assert str(checkpoints.path(2)) in said and file in said and "step-000001" in said
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "{}", '{"files": {}}', '{"files": {"b.json": {"bytes": 3}}}', '{"files":', "[]", "\xff"]
-)
-def test_a_folder_without_a_sound_manifest_is_skipped(tmp_path: Path, text: str | None) -> None:
-    checkpoints = filled(tmp_path, 1, 2)
-    manifest = checkpoints.path(2) / "manifest.json"
-    manifest.unlink()
-    if text is not None:
-        manifest.write_bytes(text.encode("latin-1"))
-    assert checkpoints.newest()[0] == 1
-    assert "is incomplete (manifest.json is missing or damaged)" in checkpoints.newest()[1]
-
-
-def test_when_all_are_damaged_nothing_is_thrown_away(tmp_path: Path) -> None:
+def test_nothing_is_removed_where_all_are_damaged(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").newest() == (None, "")
     checkpoints = filled(tmp_path, 1, 2)
     for step in (1, 2):
         (checkpoints.path(step) / "b.json").unlink()
-    with pytest.raises(
-        ValueError, match=r"step-000002 is incomplete .*step-000001 is incomplete .*; no other is left: re"
-    ):
+    with pytest.raises(ValueError, match=r"step-000002 .*step-000001 "):
         checkpoints.newest()
     assert names(tmp_path) == ["step-000001", "step-000002"]
 
 
-def test_nothing_is_the_newest_of_nothing(tmp_path: Path) -> None:
-    assert Checkpoints(tmp_path / "none").newest() == (None, "")
-
-
-def test_the_newest_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
+def test_newest_and_their_best_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 2)
-    for step, best in [(1, 1), (2, 1), (3, 3), (4, 3)]:
+    kept = {5: (3, 4, 5), 6: (3, 5, 6), 7: (6, 7)}  # the best of step 5, should 6 be lost, is 3
+    for step, best in [(1, 1), (2, 1), (3, 3), (4, 3), (5, 3), (6, 6), (7, 6)]:
         save(checkpoints, step, best)
-    assert names(tmp_path) == ["step-000003", "step-000004"]
-    save(checkpoints, 5, 3)
-    assert names(tmp_path) == ["step-000003", "step-000004", "step-000005"]
-    save(checkpoints, 6, 6)
-    # From step 5, should 6 be lost, the best is 3 again.
-    assert names(tmp_path) == ["step-000003", "step-000005", "step-000006"]
-    save(checkpoints, 7, 6)
-    assert names(tmp_path) == ["step-000006", "step-000007"]
+        if step in kept:
+            assert names(tmp_path) == [f"step-{number:06}" for number in kept[step]]
 
 
-def test_what_came_after_the_step_that_was_resumed_goes(tmp_path: Path) -> None:
+def test_steps_after_the_resumed_one_are_removed(tmp_path: Path) -> None:
     checkpoints = filled(tmp_path, 1, 2, 5, 9)
     (checkpoints.path(9) / "b.json").unlink()
     (tmp_path / "notes.txt").touch()
     save(checkpoints, 6)
     assert names(tmp_path) == ["notes.txt", "step-000001", "step-000002", "step-000005", "step-000006"]
-
-
-def test_a_damaged_one_is_replaced(tmp_path: Path) -> None:
-    checkpoints = filled(tmp_path, 1, 2)
-    (checkpoints.path(2) / "b.json").unlink()
-    save(checkpoints, 2)
-    assert checkpoints.newest() == (2, "")
-
-
-def test_a_step_of_a_million_counts_as_more(tmp_path: Path) -> None:
-    assert filled(tmp_path, 999_999, 1_000_000).newest() == (1_000_000, "")
-
-
-def no_space(*arguments: object, **options: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def no_permission(*arguments: object, **options: object) -> None:
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    (checkpoints.path(6) / "b.json").unlink()
+    save(checkpoints, 6)
+    assert checkpoints.newest() == (6, "")
+    assert filled(tmp_path / "large", 999_999, 1_000_000).newest() == (1_000_000, "")
 
 
 @pytest.mark.parametrize("name", ["mkdir", "write_text", "rename"])
-@pytest.mark.parametrize(
-    ("fault", "words"), [(no_space, "No space left on device"), (no_permission, "Permission denied")]
-)
-def test_what_cannot_be_written_is_one_sentence_and_leaves_all_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fault: Callable[..., None], words: str
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_failed_write_leaves_earlier_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
 ) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
     checkpoints = filled(tmp_path, 1, keep=1)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, name, fault)
-        with pytest.raises(OSError) as error:
+        patch.setattr(Path, name, fail)
+        with pytest.raises(OSError, match=f"step 2 .*{tmp_path}.*{os.strerror(number)}"):
             save(checkpoints, 2)
-    assert str(error.value).startswith(f"the checkpoint of step 2 could not be written to {tmp_path}: {words}; ")
     assert names(tmp_path) == ["step-000001"] and checkpoints.newest() == (1, "")
     save(checkpoints, 2)
     assert checkpoints.newest() == (2, "")
 
 
-def test_a_file_that_may_not_grow_is_told_of_by_the_library_and_by_us(tmp_path: Path) -> None:
-    """The limit stands for a full disk: the operating system refuses in the middle of the weights."""
-    checkpoints = filled(tmp_path, 1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-    try:
-        with pytest.raises(OSError, match=f"step 2 could not be written to {tmp_path}: File too large; "):
-            save(checkpoints, 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert names(tmp_path) == ["step-000001"]
+def test_background_error_is_raised_by_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-
-def test_in_the_background_the_next_waits_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path, 5, background=True)
     save(checkpoints, 1)
     save(checkpoints, 2)
     checkpoints.wait()
     assert names(tmp_path) == ["step-000001", "step-000002"] and not checkpoints.failed()
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", no_space)
+        patch.setattr(checkpoint, "save_file", full)
         save(checkpoints, 3)
-        with pytest.raises(OSError, match="of step 3 could not be written"):
+        with pytest.raises(OSError, match="step 3"):
             save(checkpoints, 4)
     assert checkpoints.newest() == (2, "")
-
-
-def test_a_training_that_dies_in_any_save_ends_the_same(tmp_path: Path, die: Callable[[int], list[int]]) -> None:
-    tiny_training.go(tmp_path / "whole")
-    expected = tiny_training.result(tmp_path / "whole")
-    for call in (40, 70, 100):
-        die(call)
-        with pytest.raises(Death):
-            tiny_training.go(tmp_path / str(call))
-        die(-1)
-        assert tiny_training.go(tmp_path / str(call)).startswith("resuming from")
-        assert tiny_training.result(tmp_path / str(call)) == expected

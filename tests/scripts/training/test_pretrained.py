@@ -1,4 +1,4 @@
-"""A pretrained model to start from: all of its weights, its config, tokenizer and class names, or a sentence."""
+"""Trainings from pretrained models: weights, config and class names are kept, and misfits refused."""
 
 import json
 from pathlib import Path
@@ -38,40 +38,40 @@ def saved(folder: Path, head: str = "MaskedLM", **fields: object) -> torch.nn.Mo
 
 
 @pytest.mark.parametrize("place", ["", "model"], ids=["a model folder", "a run"])
-def test_a_new_head_stands_on_all_pretrained_weights(place: str, tmp_path: Path, capsys) -> None:
+def test_new_head_keeps_all_pretrained_weights(place: str, tmp_path: Path, capsys) -> None:
     earlier = saved(tmp_path / place)
     model = start(recipe(tmp_path, model={"hidden_size": 64, "classifier_dropout": 0.3}))
     assert model.config.position == "rope" and model.config.hidden_size == 16
     assert model.config.classifier_dropout == 0.3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}
     for name, value in earlier.model.state_dict().items():
         assert torch.equal(model.model.state_dict()[name], value), name
-    said = capsys.readouterr().err
-    count = len(model.state_dict())
-    assert f"{count - 2} of {count} tensors taken over from {tmp_path}; new, and random: classifier.bias" in said
-    assert "the config is that of init: hidden_size=16 (not 64)" in said
+    said, count = capsys.readouterr().err, len(model.state_dict())
+    assert f"{count - 2} of {count} tensors" in said and "classifier.bias" in said and "hidden_size=16 (not 64)" in said
 
 
-def test_parts_of_a_config_keep_their_shape_and_take_what_a_training_sets(tmp_path: Path, capsys) -> None:
+def test_parts_of_a_config_keep_their_shape(tmp_path: Path, capsys) -> None:
     part = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "head_dim": 6}
     config = qkv.QkvDualEncoderConfig(text_config={**part, "vocab_size": 11}, vision_config=part, projection_dim=8)
     qkv.QkvDualEncoderModel(config).save_pretrained(tmp_path)
     wanted = {"text_config": {"head_dim": 8, "attention_dropout": 0.3}, "projection_dim": 8}
     own = pretrained_config(recipe_of(init=str(tmp_path), model=wanted), qkv.QkvDualEncoderModel, {})
     assert (own.text_config.head_dim, own.text_config.attention_dropout, own.vision_config.head_dim) == (6, 0.3, 6)
-    assert "the config is that of init: text_config.head_dim=6 (not 8)\n" in capsys.readouterr().err
+    assert "text_config.head_dim=6 (not 8)\n" in capsys.readouterr().err
 
 
-def test_the_same_head_is_taken_over_whole(tmp_path: Path, capsys) -> None:
-    earlier = saved(tmp_path, "SequenceClassification", **HEAD)
+def test_same_head_is_kept_whole(tmp_path: Path, capsys) -> None:
+    earlier = saved(tmp_path, "SequenceClassification", **HEAD, pooling="dense")
     model = start(recipe(tmp_path))
     assert all(torch.equal(value, earlier.state_dict()[name]) for name, value in model.state_dict().items())
     count = len(model.state_dict())
-    assert f"{count} of {count} tensors taken over from {tmp_path}\n" in capsys.readouterr().err
+    assert f"{count} of {count} tensors" in capsys.readouterr().err
     assert pretrained_classes(str(tmp_path), ["c"]) == ["a", "b", "c"]
+    start(recipe(tmp_path, model={"pooling": "mean"}))
+    assert "model.pooler.dense.bias, model.pooler.dense.weight" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stock_class", [BertForMaskedLM, BertForSequenceClassification])
-def test_a_stock_model_is_converted(stock_class: type, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_stock_model_is_converted(stock_class: type, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own_folder.cache_clear()
     stock = stock_class(BertConfig(**SIZE, max_position_embeddings=20)).eval()
@@ -84,39 +84,24 @@ def test_a_stock_model_is_converted(stock_class: type, tmp_path: Path, monkeypat
     assert json.loads(certificate.read_text())["passed"] and str(certificate) in capsys.readouterr().err
 
 
-def test_a_part_is_refused_unless_it_is_asked_for(tmp_path: Path, capsys) -> None:
+def test_missing_tensors_are_refused_unless_allowed(tmp_path: Path) -> None:
     model = saved(tmp_path)
     weights = {name: value for name, value in model.state_dict().items() if "layers.1.self_attn." not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
-    with pytest.raises(
-        ValueError, match=r"has \d+ of \d+ tensors: model.layers.1.*is missing there.*partial_init=true"
-    ):
+    with pytest.raises(ValueError, match=r"model\.layers\.1.*partial_init=true"):
         start(recipe(tmp_path))
     assert all(value.isfinite().all() for value in start(recipe(tmp_path, partial_init=True)).state_dict().values())
 
 
-def test_a_model_of_another_family_is_refused(tmp_path: Path) -> None:
-    qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE)).save_pretrained(tmp_path)
-    expected = f"with a QkvDecoderConfig, and {CLASSIFIER} takes a QkvEncoderConfig; .* QkvDecoderForCausalLM, QkvDeco"
-    with pytest.raises(ValueError, match=expected):
-        start(recipe(tmp_path))
-
-
-def test_what_is_not_used_is_named(tmp_path: Path, capsys) -> None:
-    saved(tmp_path, "SequenceClassification", **HEAD, pooling="dense")
-    start(recipe(tmp_path, model={"pooling": "mean"}))
-    assert "not used: model.pooler.dense.bias, model.pooler.dense.weight\n" in capsys.readouterr().err
-
-
-def test_texts_longer_than_all_positions_are_refused(tmp_path: Path) -> None:
+def test_misfits_are_refused(tmp_path: Path) -> None:
+    qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE)).save_pretrained(tmp_path / "decoder")
+    with pytest.raises(ValueError, match=f"QkvDecoderConfig.*{CLASSIFIER}.*QkvDecoderForCausalLM"):
+        start(recipe(tmp_path / "decoder"))
     saved(tmp_path, position="learned", max_position_embeddings=20)
     assert start(recipe(tmp_path), max_position_embeddings=20).config.max_position_embeddings == 20
-    with pytest.raises(ValueError, match=r"has 20 positions, and texts may have 21 tokens; write text\.length=20"):
+    with pytest.raises(ValueError, match=r"text\.length=20"):
         start(recipe(tmp_path), max_position_embeddings=21)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"init=.* holds no config.json; give a run such as runs/first"):
-        pretrained_folder(str(tmp_path))
-    with pytest.raises(ValueError, match=r"init='\./missing': folder missing does not exist; give a run"):
-        pretrained_folder("./missing")
+    (tmp_path / "empty").mkdir()
+    for place, named in ((tmp_path / "empty", "config.json"), ("./missing", "missing")):
+        with pytest.raises(ValueError, match=f"init=.*{named}"):
+            pretrained_folder(str(place))

@@ -1,4 +1,4 @@
-"""The run folder: never written over, metrics line by line, a record that says where the numbers are from."""
+"""The record of a run: its fields, its clock, and the energy of the processors."""
 
 import json
 import os
@@ -16,25 +16,26 @@ import qkv
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import fingerprint_of
 from qkv.scripts.training import record
 from qkv.scripts.training.record import EnergyMeter
 from qkv.scripts.training.run import build
 
 
-def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
+def test_record_is_replaced_whole(tmp_path: Path) -> None:
     record.write_record(tmp_path, {"a": 1})
     record.write_record(tmp_path, {"a": 2})
     assert json.loads((tmp_path / "record.json").read_text()) == {"a": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
-def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
+def test_description_is_json() -> None:
     recipe = load("digits")
     task = data.load(recipe)
     model = build(recipe, task)
     facts = json.loads(json.dumps(record.describe(recipe, task, model, Accelerator(cpu=True))))
     assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
-    assert facts["data"] == {"sizes": task.sizes(), "sha256": task.fingerprint()}
+    assert facts["data"] == {"sizes": task.sizes(), "sha256": fingerprint_of(task)}
     assert facts["versions"]["qkv"] == qkv.__version__ and facts["versions"]["torch"] == torch.__version__
     own = {name: facts["device"].pop(name) for name in ("name", "processor", "cores", "memory_gib")}
     assert facts["device"] == {"type": "cpu", "threads": torch.get_num_threads(), "processes": 1}
@@ -42,12 +43,12 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     assert facts["recipe"]["learning_rate"] == recipe.optimization.learning_rate and facts["seed"] == recipe.seed
 
 
-def test_the_most_frequent_class_of_the_training_has_its_share_of_each_split() -> None:
+def test_most_frequent_class_has_its_share_of_each_split() -> None:
     counts = {"train": {"a": 1, "b": 3}, "test": {"a": 4, "b": 1}, "validation": {"a": 2}}
     assert record.majority(counts) == {"class": "b", "share": {"train": 0.75, "test": 0.2, "validation": 0.0}}
 
 
-def test_a_clock_counts_cpu_seconds_of_children() -> None:
+def test_clock_counts_cpu_seconds_of_children() -> None:
     clock = record.Clock()
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.2: pass"], check=True)
     times = clock.read()
@@ -55,7 +56,7 @@ def test_a_clock_counts_cpu_seconds_of_children() -> None:
     assert record.Clock(cpu=0.0).read()["cpu_s"] > 1.0  # this process has imported torch
 
 
-def test_places_on_this_machine_are_told_to_nobody(tmp_path: Path) -> None:
+def test_record_has_no_folders_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     words = [
         f"data={tmp_path / 'letters'}",
@@ -81,6 +82,7 @@ def write_counter(root: Path, folder: str, name: str, value: int) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
+    """Counters of two processors, of a part of the first, and of the whole machine."""
     write_counter(tmp_path, "intel-rapl:0", "package-0", 999_000_000)
     write_counter(tmp_path, "intel-rapl:1", "package-1", 5)
     write_counter(tmp_path, "intel-rapl:2", "psys", 7)
@@ -88,41 +90,24 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_packages_are_added_up_and_their_parts_not_counted_twice(root: Path) -> None:
-    energy = EnergyMeter(root)
-    write_counter(root, "intel-rapl:0", "package-0", 999_500_000)
-    write_counter(root, "intel-rapl:1", "package-1", 2_000_005)
-    write_counter(root, "intel-rapl:2", "psys", 900_000_000)
-    write_counter(root, "intel-rapl:0:0", "core", 900_000_000)
-    assert energy.read() == {"training_j": 2.5, "counters": ["package-0", "package-1"]}
+def meter(root: Path, device: str = "cpu", processes: int = 1) -> EnergyMeter:
+    return EnergyMeter(SimpleNamespace(num_processes=processes, device=SimpleNamespace(type=device)), root)
 
 
-def test_a_counter_that_begins_again_goes_on(root: Path) -> None:
-    energy = EnergyMeter(root)
+def test_energy_of_processors_is_added_up(root: Path) -> None:
+    energy = meter(root)
     for value in (1_000_000, 999_000_000, 3_000_000):  # twice past its end
         write_counter(root, "intel-rapl:0", "package-0", value)
         energy.update()
-    assert energy.read()["training_j"] == pytest.approx(2 + 998 + 4)
+    write_counter(root, "intel-rapl:1", "package-1", 2_000_005)
+    write_counter(root, "intel-rapl:2", "psys", 900_000_000)
+    write_counter(root, "intel-rapl:0:0", "core", 900_000_000)
+    assert energy.read() == {"training_j": 2 + 998 + 4 + 2, "counters": ["package-0", "package-1"]}
 
 
-def test_nothing_is_said_where_nothing_can_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EnergyMeter(root / "nothing").read() is None
-    read_text = Path.read_text
-
-    def refuse(path: Path, *arguments, **options) -> str:
-        if path.name == "energy_uj":
-            raise PermissionError(path)
-        return read_text(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    assert EnergyMeter(root).read() is None
-
-
-@pytest.mark.parametrize(("device", "processes", "measured"), [("cpu", 2, True), ("cuda", 2, False), ("cpu", 4, False)])
-def test_a_training_is_measured_where_these_processors_did_all_of_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch, device: str, processes: int, measured: bool
-) -> None:
+def test_energy_is_none_where_it_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert meter(root / "nothing").read() is None and meter(root, "cuda").read() is None
     monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setattr(record, "POWERCAP", root)
-    accelerator = SimpleNamespace(num_processes=processes, device=SimpleNamespace(type=device))
-    assert (EnergyMeter.of(accelerator).read() is not None) == measured
+    assert meter(root, processes=2).read() is not None and meter(root, processes=4).read() is None
+    (root / "intel-rapl:0" / "energy_uj").unlink()  # only root may read most
+    assert meter(root, processes=2).read() is None

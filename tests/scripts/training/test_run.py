@@ -1,4 +1,4 @@
-"""A run, start to end on a tiny model: what it leaves, that it repeats, and what it refuses before it begins."""
+"""A run from start to end on a tiny model: its files, its repetition, and mistakes that are refused before it."""
 
 import json
 import shutil
@@ -8,14 +8,11 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from errors import raises_sentence
 from locks import is_refused
-from qkv.configuration import presets
 from qkv.scripts.common.run_folder import LOCK, read_metrics
 from qkv.scripts.recipes import loading as recipe
-from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.record import read_record
-from qkv.scripts.training.run import Run, build, train
+from qkv.scripts.training.run import Run, train
 
 TINY = [
     "max_steps=6",
@@ -37,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("run") / "out")
 
 
-def test_the_folder_holds_what_is_promised(finished: Run) -> None:
+def test_folder_has_its_files(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
         "record.json", "metrics.jsonl", "curve.png", "checkpoints",
         "config.json", "model.safetensors", "preprocessor_config.json",
@@ -52,7 +49,7 @@ def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert lines[0]["samples"] == 64 and lines[0]["tokens"] == 64 * 16
 
 
-def test_the_record_says_what_was_done_and_found(finished: Run) -> None:
+def test_record_has_metrics_and_times(finished: Run) -> None:
     facts = json.loads((finished.folder / "record.json").read_text())
     assert facts == finished.record and facts["command"] == "qkv train digits"
     assert facts["metrics"]["test"] == {
@@ -62,7 +59,7 @@ def test_the_record_says_what_was_done_and_found(finished: Run) -> None:
     assert facts["time"]["cpu_s"] >= facts["time"]["training_cpu_s"]
 
 
-def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
+def test_saved_model_is_the_trained_one(finished: Run) -> None:
     model = AutoModelForImageClassification.from_pretrained(finished.folder).eval()
     split = finished.task.splits["test"]
     with torch.no_grad():
@@ -73,7 +70,7 @@ def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
     assert AutoImageProcessor.from_pretrained(finished.folder).size == {"height": 8, "width": 8}
 
 
-def test_a_run_is_completed_before_another_training_may_enter(tmp_path: Path) -> None:
+def test_folder_is_locked_until_the_run_is_complete(tmp_path: Path) -> None:
     words = [*TINY, f"out={tmp_path / 'run'}"]
     refused = []
 
@@ -85,18 +82,12 @@ def test_a_run_is_completed_before_another_training_may_enter(tmp_path: Path) ->
     assert refused == [True, True] and not is_refused(tmp_path / "run" / "checkpoints" / LOCK)
 
 
-def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
+def test_run_is_reproducible(finished: Run, tmp_path: Path) -> None:
     again, other = run(tmp_path / "again"), run(tmp_path / "other", "seed=1")
     assert read_metrics(again.folder) == read_metrics(finished.folder) != read_metrics(other.folder)
 
 
-def test_a_preset_is_the_starting_point() -> None:
-    chosen = recipe.load("digits", [*TINY, "preset=vit_base_16"])
-    config = build(chosen, data.load(chosen)).config
-    assert (config.norm_eps, config.hidden_size, config.num_labels) == (presets.vit_base_16().norm_eps, 16, 10)
-
-
-def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
+def test_bf16_trains(finished: Run, tmp_path: Path) -> None:
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state()
@@ -108,7 +99,7 @@ def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
     assert found != expected and found == pytest.approx(expected, abs=0.05)
 
 
-def test_a_tracker_gets_what_is_logged(tmp_path: Path) -> None:
+def test_tensorboard_has_the_metrics(tmp_path: Path) -> None:
     from accelerate.state import AcceleratorState
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -121,50 +112,47 @@ def test_a_tracker_gets_what_is_logged(tmp_path: Path) -> None:
     assert events.Scalars("test/accuracy")[0].value == pytest.approx(finished.record["metrics"]["test"]["accuracy"])
 
 
-def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
+def test_average_is_kept(finished: Run, tmp_path: Path) -> None:
     averaged = run(tmp_path / "out", "ema_decay=0.9")
     lines = [read_metrics(one.folder)[0] for one in (finished, averaged)]
     assert lines[0] == lines[1] and averaged.record["metrics"] != finished.record["metrics"]
-    test_the_saved_model_is_the_trained_one(averaged)
+    test_saved_model_is_the_trained_one(averaged)
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("tracker=tensorbord", "tracker='tensorbord' is not known; did you mean 'tensorboard'?"),
-        ("ema_decay=1.0", "ema_decay=1.0 never forgets the random start; give a share below 1"),
-        ("architecture=QkvImageEncoderForImageClasification", "did you mean 'QkvImageEncoderForImageClassification'?"),
-        ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
-        ("model.position=ropee", "did you mean 'rope'?"),
-        ("batch_size=30 accumulate=4", "make it a multiple of 4"),
-        ("preset=vit_base", "there is no preset 'vit_base'; did you mean 'vit_base_16'?"),
-        (
-            "preset=gpt2 model={}",
-            "preset='gpt2' is a QkvDecoderConfig, and QkvImageEncoderForImageClassification takes a Qkv",
-        ),
+        ("tracker=tensorbord", "tracker='tensorbord'.*'tensorboard'"),
+        ("ema_decay=1.0", "ema_decay=1.0"),
+        ("architecture=QkvImageEncoderForImageClasification", "'QkvImageEncoderForImageClassification'"),
+        ("model.hiden_size=8", r"model\.hiden_size.*model\.hidden_size"),
+        ("model.position=ropee", "'rope'"),
+        ("batch_size=30 accumulate=4", "batch_size=30.*accumulate=4"),
+        ("preset=vit_base", "'vit_base'.*'vit_base_16'"),
+        ("preset=gpt2 model={}", "preset='gpt2'.*QkvDecoderConfig.*QkvImageEncoderForImageClassification"),
+        ("model_source=stock", r"model_source=stock.*qkv\.scripts\.lab compare"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_written(tmp_path: Path, word: str, message: str) -> None:
-    with pytest.raises(ValueError) as error:
+def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path, word: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         run(tmp_path / "out", *word.split())
-    assert message in str(error.value) and not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_finished_run_is_not_trained_again(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_is_not_trained_again(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
     again = run(finished.folder)
-    said = capsys.readouterr().err.splitlines()[0]
-    more = "max_steps=12 would go on from there"
-    assert said == f"qkv: {finished.folder} is finished, all 6 steps; nothing was trained; {more}"
+    said = capsys.readouterr().err
+    assert str(finished.folder) in said and "max_steps=12" in said
     assert again.record == finished.record
     assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before
     weights = finished.model.state_dict()
     assert all(torch.equal(weights[name], value) for name, value in again.model.state_dict().items())
-    with pytest.raises(ValueError, match="is of a training with seed=0, and this one has 1; set it back"):
+    with pytest.raises(ValueError, match="seed=0.*1"):
         run(finished.folder, "seed=1")
 
 
-def test_the_card_of_a_finished_run_may_say_something_else(finished: Run, tmp_path: Path) -> None:
+def test_card_of_a_finished_run_may_change(finished: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished.folder, folder)
     run(folder, "card.title=Mine: a title", "limits=None.")
@@ -175,7 +163,7 @@ def test_the_card_of_a_finished_run_may_say_something_else(finished: Run, tmp_pa
     )
 
 
-def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run, tmp_path: Path) -> None:
+def test_run_without_a_record_is_finished_from_its_last_checkpoint(finished: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished.folder, folder)
     (folder / "record.json").unlink()
@@ -187,8 +175,8 @@ def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run,
     assert again.record["energy"] is None
 
 
-def test_a_run_whose_weights_are_no_numbers_ends_with_a_sentence(tmp_path: Path) -> None:
+def test_nan_weights_are_refused(tmp_path: Path) -> None:
     """The step that makes them so is the last, so that no further loss tells it."""
-    with raises_sentence("loss is nan", "learning_rate", error=FloatingPointError):
+    with pytest.raises(FloatingPointError, match="nan.*learning_rate"):
         run(tmp_path / "out", "max_steps=2", "learning_rate=1e30", "warmup_steps=0")
     assert not (tmp_path / "out" / "record.json").exists()

@@ -1,4 +1,4 @@
-"""A state is that of the training, not of the engine or the number of processes that it came from."""
+"""The state of a training: random numbers, tied weights and the moving average continue."""
 
 import random
 from pathlib import Path
@@ -12,35 +12,31 @@ from qkv.scripts.training.state import capture, restore, rng_state, seed, set_rn
 from tiny_training import go, manager, result
 
 
-def tied() -> torch.nn.Module:
-    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
-    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(tie_word_embeddings=True, **small))
-
-
 def draws() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(()).item()]
 
 
-def test_random_numbers_go_on() -> None:
+def test_random_numbers_continue() -> None:
     draws()
     state = rng_state()
     expected = draws()
     assert draws() != expected
-    set_rng_state(*state)
+    set_rng_state(state)
     assert draws() == expected
-
-
-def test_fresh_random_numbers_differ_by_step_and_process() -> None:
     found = []
-    for numbers in ((0, 4, 1), (0, 4, 2), (0, 5, 1), (0, 4, 1)):
+    for numbers in ((0, 4, 1), (0, 4, 2), (0, 5, 1), (0, 4, 1)):  # of steps and processes
         seed(*numbers)
         found.append(tuple(draws()))
     assert len(set(found)) == 3 and found[0] == found[3]
 
 
+def tied() -> torch.nn.Module:
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
+    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(tie_word_embeddings=True, **small))
+
+
 def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
-    loop = manager(tmp_path, tied()).loop
-    tensors, facts = capture(loop)
+    tensors, facts = capture(manager(tmp_path, tied()).loop)
     assert "lm_head.weight" not in tensors["model.safetensors"]
     expected = {name: value.clone() for name, value in tensors["model.safetensors"].items()}
     other = manager(tmp_path, tied(), seed=1).loop
@@ -49,12 +45,12 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     assert all(torch.equal(other.model.state_dict()[name], value) for name, value in expected.items())
 
 
-def test_the_average_goes_on(tmp_path: Path) -> None:
+def test_average_continues(tmp_path: Path) -> None:
     go(tmp_path / "whole", ema_decay=0.9)
     go(tmp_path / "run", ema_decay=0.9)
-    (tmp_path / "run" / "checkpoints" / "step-000010" / "state.json").unlink()
+    last = tmp_path / "run" / "checkpoints" / "step-000010"
+    (last / "state.json").unlink()
     go(tmp_path / "run", ema_decay=0.9)
     assert result(tmp_path / "run") == result(tmp_path / "whole")
-    last = tmp_path / "run" / "checkpoints" / "step-000010"
     average, own = (load_file(last / f"{name}.safetensors") for name in ("ema", "model"))
     assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)

@@ -11,11 +11,13 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.models.bart.modeling_bart import shift_tokens_right
 
 import qkv
-from qkv import modeling
 from qkv.modeling.heads.loss import causal_lm_loss, classification, contrastive, cross_entropy
 from qkv.modeling.heads.matching import set_loss
 from qkv.scripts.common.words import check_known
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.training.run import build
 
 # The Auto class of stock models for each of our heads, and the loss of ours.
 HEADS: dict[str, tuple[str, Any]] = {
@@ -38,11 +40,13 @@ def has_stock(architecture: str) -> bool:
     return architecture.endswith(tuple(HEADS))
 
 
-def model_class(recipe: Recipe, model: Any) -> Any:
-    """Return the class of the trained model, whatever subclass FSDP2 has made of it."""
+def build_chosen(recipe: Recipe, task: Task) -> PreTrainedModel:
+    """Build the model that `model_source` names: the recipe's, or the stock model to compare it with."""
     if recipe.model.source == "qkv":
-        return getattr(modeling, recipe.model.architecture)
-    return next(base for base in type(model).__mro__ if base.__module__.startswith("transformers."))
+        return build(recipe, task)
+    if recipe.model.init is not None:
+        raise ValueError("model_source=stock starts at random, to compare with; leave out init")
+    return stock_model(recipe, build(changed(recipe, model_source="qkv"), task))
 
 
 def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:

@@ -1,4 +1,4 @@
-"""The stock model that a training is compared with: its shape, its loss, and what it cannot do."""
+"""The stock model of comparisons: its shape and its loss."""
 
 import pytest
 import torch
@@ -6,16 +6,11 @@ from transformers import MBartConfig, MBartForConditionalGeneration
 
 import qkv
 from qkv.modeling.heads.loss import cross_entropy
+from qkv.scripts.lab.stock_model import stock_model, with_summed_loss
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.stock_model import stock_model, with_summed_loss
 from recipes import recipe_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
-
-
-def encoder(head: str, **fields: object) -> torch.nn.Module:
-    config = qkv.QkvEncoderConfig(**{**SIZE, **fields})
-    return getattr(qkv, f"QkvEncoderFor{head}")(config)
 
 
 def recipe(architecture: str, **fields: object) -> Recipe:
@@ -28,7 +23,7 @@ LLAMA = {
 }  # fmt: skip
 
 
-def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
+def test_counterpart_has_the_same_shape() -> None:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))
     found = stock_model(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
     assert type(found).__name__ == "LlamaForCausalLM" and found.num_parameters() == model.num_parameters()
@@ -68,7 +63,7 @@ def test_stock_losses_add_up_over_parts_of_a_step(architecture: str, fields: dic
     assert found(input_ids=ids, labels=labels, num_items_in_batch=5).loss.item() == pytest.approx(2 * whole.item())
 
 
-def test_smoothing_is_that_of_our_model() -> None:
+def test_smoothing_equals_ours() -> None:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA, label_smoothing=0.2)).eval()
     stock = qkv.to_transformers(qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))).eval()
     qkv_copy = qkv.from_transformers(stock).eval()
@@ -84,32 +79,20 @@ def test_smoothing_is_that_of_our_model() -> None:
 @pytest.mark.parametrize(
     ("architecture", "fields", "message"),
     [
-        (
-            "QkvDecoderForCausalLM",
-            {"n_embd": 8},
-            "stock has no model_type",
-        ),
-        ("QkvDecoderForCausalLM", {"model_type": "gpt3"}, "unknown key 'gpt3'; did you mean"),
-        (
-            "QkvDecoderForCausalLM",
-            {"model_type": "bert", **SIZE},
-            "stock.model_type='bert' sees the tokens that it is to predict",
-        ),
-        (
-            "QkvDecoderForCausalLM",
-            {"model_type": "vit"},
-            "stock.model_type='vit' has no class of AutoModelForCausalLM",
-        ),
-        ("QkvDecoderForQuestionAnswering", {}, "model_source=stock has nothing to compare QkvDecoderForQuestion"),
+        ("QkvDecoderForCausalLM", {"n_embd": 8}, "model_type"),
+        ("QkvDecoderForCausalLM", {"model_type": "gpt3"}, "'gpt3'"),
+        ("QkvDecoderForCausalLM", {"model_type": "bert", **SIZE}, r"stock\.model_type='bert'"),
+        ("QkvDecoderForCausalLM", {"model_type": "vit"}, r"stock\.model_type='vit'.*AutoModelForCausalLM"),
+        ("QkvDecoderForQuestionAnswering", {}, "QkvDecoderForQuestionAnswering"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(architecture: str, fields: dict[str, str], message: str) -> None:
+def test_models_without_a_counterpart_are_refused(architecture: str, fields: dict[str, str], message: str) -> None:
     model = getattr(qkv, architecture)(qkv.QkvDecoderConfig(**SIZE))
     with pytest.raises(ValueError, match=message):
         stock_model(recipe(architecture, model_source="stock", stock=fields), model)
 
 
-def test_a_model_generates_with_its_loss_replaced() -> None:
+def test_model_with_another_loss_generates() -> None:
     stock = qkv.to_transformers(qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))).eval()
     ids = torch.randint(0, 11, (1, 3))
     expected = stock.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
@@ -117,7 +100,7 @@ def test_a_model_generates_with_its_loss_replaced() -> None:
     assert torch.equal(found, expected)
 
 
-def test_stock_models_learn_to_begin_where_generation_begins() -> None:
+def test_decoder_inputs_begin_as_in_generation() -> None:
     """By its own way mBART would begin with the last token of the labels."""
     sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
