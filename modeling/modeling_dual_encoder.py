@@ -21,7 +21,7 @@ from .heads.loss import contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
 
-Encode = Callable[..., BaseModelOutputWithPooling]
+EncodeRows = Callable[..., BaseModelOutputWithPooling]
 # Cosines are multiplied by no more than 100.
 HIGHEST_LOGIT_SCALE = math.log(100)
 
@@ -118,7 +118,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
         return CLIPOutput(loss, logits.T, logits, text_embeds, image_embeds, texts, images)
 
-    def encode(self, features: Encode, rows: dict[str, Tensor | None], **options: Any) -> Any:
+    def encode(self, features: EncodeRows, rows: dict[str, Tensor | None], **options: Any) -> Any:
         """Run one encoder on its rows, in training in chunks of `embedding_chunk_size`, each computed twice."""
         size = self.config.embedding_chunk_size
         if size is None or not (self.training and torch.is_grad_enabled()):

@@ -181,11 +181,19 @@ def load(
     with wrong_values(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
+    check_layers(folder, config, len(weights))
     with quiet(), within(), wrong_values(folder):
         model, unplaced = filled(model_class, config, weights, str(folder), **options)
     if model.can_generate():
         model.generation_config = generation_settings(folder)
     return model, unplaced
+
+
+def check_layers(folder: Path, config: PreTrainedConfig, tensors: int) -> None:
+    """Raise ValueError where a config has more layers than there are tensors, before all of them are built."""
+    for name, count in config.to_dict().items():
+        if "layers" in name and isinstance(count, int) and count > tensors:
+            raise ValueError(f"{folder / CONFIG} has {name}={count}, and there are {tensors} tensors; mend the config")
 
 
 def filled(

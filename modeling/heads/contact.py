@@ -4,7 +4,8 @@ Shapes: B batch, T tokens, L tokens between the first and the last of a row, D h
 P width of a pair, N layers times heads.
 """
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ class OuterProductContactHead(nn.Module):
         return symmetrize(self.pairs(hidden).squeeze(-1))
 
 
-CONTACT_HEADS: dict[str, type[AttentionContactHead] | type[OuterProductContactHead]] = {
+CONTACT_HEADS: dict[str, Callable[..., Any]] = {
     "attention": AttentionContactHead,
     "outer_product": OuterProductContactHead,
 }
