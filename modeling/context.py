@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from .masking import Mask
+from .masks.masking import Mask
 from .position.hooks import NO_POSITION, PositionState
 
 

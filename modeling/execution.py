@@ -23,7 +23,7 @@ from .checks.keywords import check_keywords, layer_cache
 from .context import LayerContext, Memory
 from .kernel import attention_backend, records_states, wants_weights
 from .kernels.state_cache import hold_states
-from .masking import (
+from .masks.masking import (
     AttentionMasks,
     Mask,
     MaskBuilder,

@@ -14,7 +14,7 @@ from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
 from .execution import stand_ins
 from .kernels.growing_cache import make_room
 from .kernels.state_cache import hold_states
-from .masking import PreparedMasks, build_masks
+from .masks.masking import PreparedMasks, build_masks
 from .position.token_layout import MaskSizes, Packing
 
 

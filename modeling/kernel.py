@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_stack import StackConfig
-from .masking import Mask, SparseMask
+from .masks.masking import Mask, SparseMask
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 # Backends of transformers that take score biases and masks.

@@ -30,7 +30,7 @@ from .heads.head import label_classifier, last_token, question_answering_output,
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
 from .kernel import check_backend
-from .masking import GivenMask
+from .masks.masking import GivenMask
 from .position.hooks import Embedded
 from .stack import Stack
 

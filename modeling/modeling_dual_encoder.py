@@ -118,7 +118,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
         return CLIPOutput(loss, logits.T, logits, text_embeds, image_embeds, texts, images)
 
-    def encode(self, features: Features, rows: dict[str, Tensor | None], **options: object) -> Any:
+    def encode(self, features: Features, rows: dict[str, Tensor | None], **options: Any) -> Any:
         """Run one encoder on its rows, in training in chunks of `embedding_chunk_size`, each computed twice."""
         size = self.config.embedding_chunk_size
         if size is None or not (self.training and torch.is_grad_enabled()):
@@ -138,7 +138,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         return self.logit_scale.exp()
 
 
-def row_chunks(rows: dict[str, Tensor | None], size: int) -> Iterator[dict[str, Tensor | None]]:
+def row_chunks(rows: dict[str, Tensor | None], size: int) -> Iterator[dict[str, Any]]:
     """Split a batch by rows; an input that is shared by all rows stays whole."""
     count = max(len(value) for value in rows.values() if value is not None)
     for start in range(0, count, size):

@@ -23,7 +23,7 @@ from .generation import QkvGenerationMixin
 from .heads.head import last_token, scale_for_head
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import IGNORED, Count
-from .masking import GivenMask
+from .masks.masking import GivenMask
 from .modeling_decoder import QkvDecoderModel
 from .modeling_encoder import QkvEncoderModel
 

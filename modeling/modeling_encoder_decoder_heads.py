@@ -22,7 +22,7 @@ from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import classification, question_answering_loss
-from .masking import GivenMask
+from .masks.masking import GivenMask
 from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
     EncoderOutputs,

@@ -83,7 +83,7 @@ class QkvPairModel(QkvPreTrainedModel):
         distance_bins: Tensor | None = None,
         num_recycles: int | None = None,
         recycled: Recycled | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> PairOutput:
         """Represent residues (B, L) and all pairs of them; `attention_mask` (B, L) is 0 at padding.
 
@@ -174,7 +174,7 @@ class PairHead(QkvPreTrainedModel):
         distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> ModelOutput:
         """Score residues or pairs, with a loss if there are `labels`, which are -100 where none is due."""
         given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)

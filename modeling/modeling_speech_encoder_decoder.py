@@ -20,7 +20,7 @@ from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncode
 from .base import QkvPreTrainedModel, can_return_tuple
 from .generation import QkvGenerationMixin, generation_options
 from .heads.language_modeling import skips_logits
-from .masking import GivenMask
+from .masks.masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
 from .modeling_encoder_decoder import EncoderOutputs, QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
 

@@ -1,4 +1,4 @@
-"""Evaluate a model on the test split of its run or on a table: metrics with intervals, tables of rows, pictures."""
+"""Evaluate a model on the test split of its run or on a table: metrics with intervals, rows, a confusion matrix."""
 
 import json
 from argparse import Namespace
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay
 
 from qkv.scripts.common.environment import commit, public_command, versions, without_folder
@@ -17,13 +16,13 @@ from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
 from qkv.scripts.data.truncation import truncated_sentence
 from qkv.scripts.prediction.comparison import compare, intervals
-from qkv.scripts.prediction.evaluated_data import own_test, table_test
+from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
-LISTED = 50  # rows in the tables of the worst and the most uncertain ones
 MOST_CLASSES = 40  # of a confusion matrix that can still be read
 
 
@@ -45,8 +44,9 @@ def run(arguments: Namespace) -> None:
         metrics["calibration_error"] = {"value": calibration_error(evaluation), "interval": None}
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
-                      "sha256": task.fingerprint(), "skipped": len(task.data.invalid_records.skipped)},
-             "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed}  # fmt: skip
+                      "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
+             "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed,
+             "versions": versions(), "commit": commit()}  # fmt: skip
     print_metrics(
         f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples", metrics
     )
@@ -55,8 +55,8 @@ def run(arguments: Namespace) -> None:
         facts["against"] = {"model": without_folder(other.name), "differences": differences}
         print_metrics(f"minus {other.name}", differences)
     with staged(folder) as made:
-        names = write_report(made, evaluation, facts | {"versions": versions(), "commit": commit()})
-    print(f"{folder}: {', '.join(names)}")
+        write_report(made, evaluation, facts)
+    print(folder)
 
 
 def evaluated(source: Source, arguments: Namespace) -> Evaluation:
@@ -64,7 +64,7 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     with phase(f"loading {source.name}"):
         _ = source.model
     options = arguments.options
-    task = own_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
+    task = run_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
     if told := truncated_sentence(task.truncated):
         say(told)
     return evaluate_rows(source, task)
@@ -72,9 +72,8 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
 
 def default_folder(source: Source, given: str | None) -> Path:
     """Return a new folder in that of the model, or here for one of the Hub."""
-    what = "test" if given is None else Path(given).stem
-    here = Path(source.name) if Path(source.name).is_dir() else Path()
-    return here / f"evaluation-{what}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"evaluation-{'test' if given is None else Path(given).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path(source.name) / name if Path(source.name).is_dir() else Path(name)
 
 
 def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
@@ -96,36 +95,16 @@ def calibration_error(evaluation: Evaluation, bins: int = 10) -> float:
     return float(np.abs(np.bincount(places, right - scores)).sum() / len(scores))
 
 
-def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
-    """Write the record, tables of rows and, for classes, pictures of an evaluation; return the names of the files."""
-    write_atomically(folder / "metrics.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-    rows = evaluation.rows
-    tables = {"rows.csv": rows}
-    if all("loss" in row for row in rows):
-        tables["worst.csv"] = sorted(rows, key=lambda row: -row["loss"])[:LISTED]
-    if all("score" in row for row in rows):
-        tables["uncertain.csv"] = sorted(rows, key=lambda row: row["score"])[:LISTED]
-    for name, own in tables.items():
-        write_table(folder / name, list(dict.fromkeys(name for row in rows for name in row)), own)
-    pictures = draw(evaluation) if evaluation.is_classification else {}
-    for name, figure in pictures.items():
-        figure.savefig(folder / name, dpi=150)
-    return ["metrics.json", *tables, *pictures]
-
-
-def draw(evaluation: Evaluation) -> dict[str, Figure]:
-    """Draw how often each class was taken for each, and the share of right rows by certainty."""
+def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> None:
+    """Write the record, the rows and, for classes, the confusion matrix of an evaluation."""
     rows, labels = evaluation.rows, list(evaluation.task.labels)
-    figures = {"reliability.png": Figure(figsize=(4.5, 4.5), layout="constrained")}
-    right, scores = [row["correct"] for row in rows], [row["score"] for row in rows]
-    axes = figures["reliability.png"].subplots()
-    CalibrationDisplay.from_predictions(right, scores, n_bins=10, ax=axes, pos_label=True)
-    axes.set(xlabel="certainty of the prediction", ylabel="share of right rows")
-    if len(labels) <= MOST_CLASSES:
+    write_atomically(folder / "metrics.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    write_table(folder / "rows.csv", list(dict.fromkeys(name for row in rows for name in row)), rows)
+    if evaluation.is_classification and len(labels) <= MOST_CLASSES:
         side = 2.5 + 0.45 * len(labels)
-        figures["confusion.png"] = Figure(figsize=(side + 1, side), layout="constrained")
+        figure = Figure(figsize=(side + 1, side), layout="constrained")
         ConfusionMatrixDisplay.from_predictions(
             [row["reference"] for row in rows], [row["prediction"] for row in rows], labels=labels, cmap="Blues",
-            ax=figures["confusion.png"].subplots(), colorbar=False, xticks_rotation="vertical",
+            ax=figure.subplots(), colorbar=False, xticks_rotation="vertical",
         )  # fmt: skip
-    return figures
+        figure.savefig(folder / "confusion.png", dpi=150)

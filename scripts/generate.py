@@ -6,7 +6,7 @@ from argparse import Namespace
 from transformers import TextStreamer, set_seed
 
 from qkv.scripts.predict import predict_table, prepare
-from qkv.scripts.prediction.generation import stream_text
+from qkv.scripts.prediction.generation import generate_texts
 
 
 def run(arguments: Namespace) -> None:
@@ -21,6 +21,7 @@ def run(arguments: Namespace) -> None:
     start = prompt if source.task == "text-generation" else ""
     if sys.stdout.isatty() and options.get("num_beams", 1) == 1:
         print(start, end="", flush=True)
-        stream_text(source, prompt, options, TextStreamer(source.tokenizer, skip_prompt=True, skip_special_tokens=True))
+        streamer = TextStreamer(source.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        generate_texts(source, [prompt], options, streamer)
     else:
-        print(start + stream_text(source, prompt, options, None))
+        print(start + generate_texts(source, [prompt], options)[0])

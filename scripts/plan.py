@@ -39,7 +39,7 @@ def run(arguments: Namespace) -> None:
     """Print the counts of a model and a line for each setup; of a single one also memory by kind, and collectives."""
     model, device = find(arguments.subject, arguments.overrides, arguments.length), DEVICES.get(arguments.device)
     steps, wanted = arguments.steps or steps_of(model), setups(arguments, model)
-    counts = {"parameters": count_parameters(model), "FLOPs": count_flops(model)}
+    counts: dict[str, Any] = {"parameters": count_parameters(model), "FLOPs": count_flops(model)}
     plans = []
     for setup in wanted:
         plain, checkpointed = (simulate(model, replace(setup, checkpointing=on)) for on in (False, True))

@@ -2,7 +2,6 @@
 
 import sys
 from argparse import Namespace
-from typing import Any
 
 from tqdm import tqdm
 
@@ -10,7 +9,7 @@ from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import either
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import Table, read_input
-from qkv.scripts.prediction.outputs import check_out, show, write_table
+from qkv.scripts.prediction.outputs import as_delimited, check_out, write_table
 from qkv.scripts.prediction.predictor import choices, predictions, reader_of
 from qkv.scripts.prediction.source import Source, open_source
 
@@ -19,12 +18,11 @@ ERROR = "error"  # the column that says why a row has no prediction
 
 def run(arguments: Namespace) -> None:
     """Predict, and write the rows with their predictions to a table, or print them."""
-    source, table = prepare(arguments)
-    predict_table(arguments, source, table)
+    predict_table(arguments, *prepare(arguments))
 
 
 def prepare(arguments: Namespace, tasks: tuple[str, ...] = ()) -> tuple[Source, Table]:
-    """Open a model of one of these tasks, and its input; ValueError for what is missing, before the model is loaded."""
+    """Open a model of one of these tasks, and its input; ValueError for mistakes, before the model is loaded."""
     options = arguments.options
     if arguments.input is None:
         raise ValueError("give an input: a text between quotation marks, a file, a folder or a table")
@@ -54,20 +52,21 @@ def predict_table(arguments: Namespace, source: Source, table: Table) -> None:
     new: dict[str, None] = {}
     answers = predictions(table, source, arguments.options)
     for number, answer in enumerate(tqdm(answers, total=len(table.rows), unit="row", disable=None, leave=False)):
-        row: dict[str, Any] = {ERROR: str(answer)} if isinstance(answer, InvalidRecord) else answer
-        bad += [f"row {number + 1}: {answer}"] if isinstance(answer, InvalidRecord) else []
+        if isinstance(answer, InvalidRecord):
+            table.rows[number][ERROR] = str(answer)
+            bad.append(f"row {number + 1}: {answer}")
+            continue
         # A table may have scores of its own.
-        row = {f"prediction_{name}" if name in table.columns else name: value for name, value in row.items()}
+        row = {f"prediction_{name}" if name in table.columns else name: value for name, value in answer.items()}
         table.rows[number] |= row
         new |= dict.fromkeys(row)
     if len(bad) == len(table.rows):
         raise ValueError(f"nothing can be predicted: {bad[0]}")
     if bad:
+        new[ERROR] = None
         say(f"{len(bad)} of {len(table.rows)} rows have no prediction; the column {ERROR!r} says why; first {bad[0]}")
-    added = sorted(new, key=lambda name: name == ERROR)
     if arguments.out is None:
-        before = table.columns[:2] if sys.stdout.isatty() else table.columns
-        show([*before, *added], table.rows, hint="--out predictions.csv writes all")
-        return
-    write_table(arguments.out, [*table.columns, *added], table.rows, table.path)
-    say(f"{len(table.rows):,} rows with their predictions are in {arguments.out}")
+        sys.stdout.write(as_delimited([*table.columns, *new], table.rows))
+    else:
+        write_table(arguments.out, [*table.columns, *new], table.rows, table.path)
+        say(f"{len(table.rows):,} rows with their predictions are in {arguments.out}")

@@ -84,10 +84,11 @@ def distribution(key: str, value: str) -> Any:
         return CategoricalDistribution(list(dict.fromkeys(value.split(",")))) if "," in value else None
     known = recipe_fields().get(field)
     is_whole = value.replace("..", "").isdigit() and (known is None or "int" in str(known.kind))
-    low, high = map(int if is_whole else float, match.groups())
+    low, high = map(float, match.groups())
     if low >= high:
         raise ValueError(f"{key}={value} is an empty range; write the smaller number first")
-    return (IntDistribution if is_whole else FloatDistribution)(low, high, log=0 < 10 * low < high)
+    log = 0 < 10 * low < high
+    return IntDistribution(int(low), int(high), log=log) if is_whole else FloatDistribution(low, high, log=log)
 
 
 def recipe_of_trial(name: str, words: dict[str, Any]) -> Recipe:

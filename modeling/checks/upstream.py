@@ -3,8 +3,6 @@
 A release that lacks one would not fail by itself: it would call no method that overrides it, and read no flag.
 """
 
-from typing import Any
-
 import transformers
 from transformers import PreTrainedConfig
 
@@ -19,7 +17,7 @@ PRIVATE = {
 }
 
 
-def check_private(owner: Any, user: type | None = None) -> None:
+def check_private(owner: object, user: type | None = None) -> None:
     """Raise ImportError where an owner lacks one of its private names; with a `user`, one that this class overrides."""
     title = getattr(owner, "__name__", type(owner).__name__)
     for name in PRIVATE.get(title, "").split():

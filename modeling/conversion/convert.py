@@ -22,7 +22,7 @@ from .dual_encoder import DUAL_ENCODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_rotary import ROTARY_ENCODERS
-from .files import check_tensors_placed, filled, load, located, named, tensor_files
+from .files import Model, check_tensors_placed, filled, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .long_texts import LONG_TEXTS
 from .observation import implied, observe, stored_in_single
@@ -218,12 +218,12 @@ def multiplier(config: QkvConfig) -> float:
 
 
 def built(
-    model_class: type[PreTrainedModel],
+    model_class: type[Model],
     config: PreTrainedConfig,
     weights: Weights,
     like: PreTrainedModel,
     **options: Any,
-) -> Any:
+) -> Model:
     """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     # sdpa is everyone's default, so it was no choice where theirs has no code for it (BLOOM); a backbone has its own.
     backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
-from .config import BASE, Architecture, Codec, Head, Values, default, renames
+from .config import BASE, Architecture, Codec, Fields, Head, Values, default, renames
 from .weights import Row
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
 QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
 
-TOKEN_FIELDS = {
+TOKEN_FIELDS: Fields = {
     **renames("vocab_size use_cache pad_token_id bos_token_id eos_token_id tie_word_embeddings initializer_range"),
     # Theirs is read by one head alone, and is 0.1 unless set.
     "classifier_dropout": Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate),
@@ -161,7 +161,7 @@ def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
 
 
 LAYER_PATTERN = Codec("layer_types", our_pattern, their_layers)
-LLAMA_FIELDS = {
+LLAMA_FIELDS: Fields = {
     **TOKEN_FIELDS,
     **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"),
     **renames("max_position_embeddings attention_dropout hidden_act norm_eps=rms_norm_eps"),
@@ -200,7 +200,7 @@ MISTRAL = replace(
     words={**MISTRAL_FULL.words, "pattern": "sliding"},
 )
 
-QWEN_FIELDS = {
+QWEN_FIELDS: Fields = {
     **LLAMA_FIELDS,
     "pattern": LAYER_PATTERN,
     # Their switch has no field of ours; it stands beside one that never changes.

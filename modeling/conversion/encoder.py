@@ -6,7 +6,7 @@ In training, ours drops out parts of both branches of DistilBERT's layers, where
 from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Head, default, one_spelling, renames
+from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, default, one_spelling, renames
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
@@ -29,7 +29,7 @@ ALWAYS_GELU = Codec(
 # By default the dropout before a classifier is that of the layers.
 CLASSIFIER_DROPOUT = default("classifier_dropout", "hidden_dropout_prob")
 LAYER_DROPOUT = {"classifier_dropout": "hidden_dropout_prob"}
-BERT_FIELDS = {
+BERT_FIELDS: Fields = {
     **STACK_FIELDS,
     **TEXT_FIELDS,
     "classifier_dropout": CLASSIFIER_DROPOUT,

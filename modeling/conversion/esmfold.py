@@ -5,7 +5,7 @@ back needs a stock model, which brings the rest. In training, stock drops out tr
 their other branches, and incoming triangles by columns; ours drops out both as all others.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,11 +15,10 @@ from ...configuration.configuration_pair import QkvPairConfig
 from ..base import QkvPreTrainedModel
 from ..modeling_pair import QkvPairModel
 from .config import BASE, Architecture, Codec, Conversion, Head, Values, different, flat, renames
-from .files import check_tensors_placed, filled
+from .files import Model, check_tensors_placed, filled
 from .weights import Row, convert, owned
 
 logger = logging.get_logger(__name__)
-Model = TypeVar("Model", bound=QkvPreTrainedModel)
 
 
 def read_passes(passes: int, theirs: Values) -> int:

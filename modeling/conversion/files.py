@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import snapshot_download
@@ -21,6 +21,8 @@ from transformers.utils import logging
 
 from ...configuration.saved_config import check_saved_config
 
+Json = dict[str, Any]
+Model = TypeVar("Model", bound=PreTrainedModel)
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
 # Tokenizers and processors belong to a model whatever its weights are called.
@@ -88,7 +90,7 @@ def write_json(path: Path, values: object) -> None:
     partial.replace(path)
 
 
-def read_json(path: Path, pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> dict[str, Any]:
+def read_json(path: Path, pairs: Callable[[list[tuple[str, Any]]], Json] = dict) -> Json:
     """Read a JSON object of a checkpoint; `pairs` makes each object of its keys and values."""
     if not path.is_file():
         raise ValueError(f"{path.parent} has no {path.name}; a checkpoint is a folder with its config and its weights")
@@ -131,10 +133,12 @@ def weight_files(folder: Path) -> dict[str, set[str]]:
     if one:
         return {SINGLE: set()}
     placed = read_json(folder / INDEX).get("weight_map")
-    names = placed.values() if isinstance(placed, dict) else [None]
-    if not all(isinstance(name, str) and Path(name).name == name for name in names):
+    if not isinstance(placed, dict) or any(Path(str(name)).name != name for name in placed.values()):
         raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files of its folder; download it again")
-    return {name: {tensor for tensor, file in placed.items() if file == name} for name in names}
+    files: dict[str, set[str]] = {}
+    for tensor, name in placed.items():
+        files.setdefault(name, set()).add(tensor)
+    return files
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
@@ -165,11 +169,11 @@ def mapped(file: Path, name: str) -> torch.Tensor:
 
 
 def load(
-    model_class: type[PreTrainedModel],
+    model_class: type[Model],
     folder: Path,
     within: Callable[[], AbstractContextManager[object]] = nullcontext,
     **options: Any,
-) -> tuple[Any, set[str]]:
+) -> tuple[Model, set[str]]:
     """Load a checkpoint with all of its weights, and return the model and the tensors it has no place for.
 
     transformers fills the model, for it knows the names that older releases wrote. `within` is the context of that.
@@ -185,13 +189,13 @@ def load(
 
 
 def filled(
-    model_class: type[PreTrainedModel],
+    model_class: type[Model],
     config: PreTrainedConfig,
     weights: dict[str, torch.Tensor],
     source: str,
     computed: frozenset[str] = frozenset(),
-    **options: Any,
-) -> tuple[Any, set[str]]:
+    **options: object,
+) -> tuple[Model, set[str]]:
     """Make a model of weights from a source, and return it and the names of weights without a place.
 
     ValueError for a weight of another shape, and for one that is missing, which transformers would fill with random

@@ -6,10 +6,10 @@ In training, ours raises the rate of stochastic depth with the layers where stoc
 from dataclasses import replace
 
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
-from .config import BASE, Architecture, Codec, Head, Values, canonical, one_spelling, output_bias, renames
+from .config import BASE, Architecture, Codec, Fields, Head, Values, canonical, one_spelling, output_bias, renames
 from .encoder import CLASSIFIER, MODELS, POOLER, STACK_FIELDS, UNPOOLED
 
-IMAGE_FIELDS = {
+IMAGE_FIELDS: Fields = {
     **STACK_FIELDS,
     **renames("image_size num_channels"),
     "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),

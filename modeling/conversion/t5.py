@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .config import Architecture, Codec, Values, both, default, one_spelling, renames
+from .config import Architecture, Codec, Fields, Values, both, default, one_spelling, renames
 from .encoder import TOKENS
 from .encoder_decoder import ANSWERS, MODEL, SCORED, TEXTS
 from .weights import Row
 
-T5_STACK = {
+T5_STACK: Fields = {
     **renames("vocab_size relative_attention_num_buckets relative_attention_max_distance hidden_size=d_model"),
     **renames("num_attention_heads=num_heads head_dim=d_kv intermediate_size=d_ff norm_eps=layer_norm_epsilon"),
     # Both are saved, and theirs computes with the second.
@@ -18,7 +18,7 @@ T5_STACK = {
     **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
 }
 T5_TOKENS = renames("pad_token_id bos_token_id eos_token_id classifier_dropout")
-T5_FIELDS = {
+T5_FIELDS: Fields = {
     **T5_TOKENS,
     **both(T5_STACK),
     **renames("use_cache encoder.num_hidden_layers=num_layers decoder.num_hidden_layers=num_decoder_layers"),

@@ -11,7 +11,7 @@ from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
 from ..context import Memory
 from ..execution import Plan, StackInputs, StackParts
-from ..masking import AttentionMasks, GivenMask
+from ..masks.masking import AttentionMasks, GivenMask
 from ..position.token_layout import NO_PACKING, MaskSizes, Packing
 
 

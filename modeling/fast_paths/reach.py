@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...configuration.configuration_stack import StackConfig
-from ..pattern import is_summary, random_blocks
+from ..masks.pattern import is_summary, random_blocks
 from ..position.token_layout import TokenLayout
 
 

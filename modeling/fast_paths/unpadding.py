@@ -18,7 +18,7 @@ from ..checks.inputs import can_read_values, check_memory_mask
 from ..context import Memory
 from ..execution import Plan, StackInputs, StackParts
 from ..kernel import AttentionFunction, by_mask
-from ..masking import AttentionMasks, Mask, SparseMask, mask_rule
+from ..masks.masking import AttentionMasks, Mask, SparseMask, mask_rule
 from ..position.hooks import Embedded
 from ..position.token_layout import TokenLayout, first_layers, lay_out, token_positions
 from .window_attention import TokenRange

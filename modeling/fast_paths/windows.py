@@ -7,7 +7,7 @@ Shapes: B batch, T queries, S keys; R rows of masks, 1 where all of a batch are 
 W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +18,8 @@ from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
 from ..execution import Plan, StackInputs, StackParts
-from ..masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
-from ..pattern import Predicate
+from ..masks.masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
+from ..masks.pattern import Predicate
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers
 from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
 from .window_attention import Scores, TokenRange, Windows, attend_in_windows
@@ -32,7 +32,6 @@ COPYING = 1.25
 PAIRS = 2**17
 
 
-@dataclass
 class WindowMask(Windows, SparseMask):
     """Windows as the mask of a layer."""
 

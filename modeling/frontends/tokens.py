@@ -41,7 +41,7 @@ TRAINED_MASKED = 0.15 * 0.8
 
 
 def drop_masked_tokens(
-    config: Any, embedded: Embedded, input_ids: Tensor, position_ids: Tensor | None = None, **kwargs: Any
+    config: Any, embedded: Embedded, input_ids: Tensor, position_ids: Tensor | None = None, **kwargs: object
 ) -> Tensor:
     """Take masked tokens for tokens dropped out: zero, with all others scaled as by dropout in training.
 

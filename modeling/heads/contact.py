@@ -4,8 +4,7 @@ Shapes: B batch, T tokens, L tokens between the first and the last of a row, D h
 P width of a pair, N layers times heads.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +70,7 @@ class OuterProductContactHead(nn.Module):
         return symmetrize(self.pairs(hidden).squeeze(-1))
 
 
-CONTACT_HEADS: dict[str, Callable[..., Any]] = {
+CONTACT_HEADS: dict[str, type[AttentionContactHead] | type[OuterProductContactHead]] = {
     "attention": AttentionContactHead,
     "outer_product": OuterProductContactHead,
 }

@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, N tokens with a label, D hidden_size, V vocabulary.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ CHUNK = 256
 LARGE = 2**23
 
 
-def skips_logits(model: nn.Module, labels: Tensor | None, asked: dict[str, Any], *, skip_logits: bool | None) -> bool:
+def skips_logits(
+    model: nn.Module, labels: Tensor | None, asked: Mapping[str, object], *, skip_logits: bool | None
+) -> bool:
     """Return True where only the loss is wanted: by `skip_logits`, or else in training with labels.
 
     Whoever asks for hidden states gets logits as well. The rule of transformers' Liger kernels, with its keyword.

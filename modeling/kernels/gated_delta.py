@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 from ...configuration.configuration_stack import StackConfig
 from ..attention import SelfAttention, add_position, join_heads
 from ..context import NO_CONTEXT, LayerContext
-from ..masking import TokenMask
+from ..masks.masking import TokenMask
 from ..normalization import RMSNorm
 from ..position.hooks import apply_rotation
 from .chunks import DocumentChunks, chunk_size, split_chunks

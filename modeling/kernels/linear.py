@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention, add_position, join_heads
 from ..context import NO_CONTEXT, LayerContext
-from ..masking import TokenMask
+from ..masks.masking import TokenMask
 from ..position.hooks import Rotation, apply_rotation
 from .chunks import Chunks, causal_products, causal_sums, segment_tokens
 from .state_cache import State, StateLayer, state_layer

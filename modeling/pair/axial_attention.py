@@ -4,7 +4,6 @@ Shapes: B batch, I rows, J columns, L residues, D width, H heads, C width of a p
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +27,12 @@ def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) ->
     """
     if torch.compiler.is_exporting() or rows.shape[1] <= size:
         return compute(rows)
-    parts: list[Any] = rows.split(size, dim=1)
+    parts = rows.split(size, dim=1)
     if torch.is_grad_enabled():
-        parts = [checkpoint(compute, part, use_reentrant=False) for part in parts]
+        outputs = [checkpoint(compute, part, use_reentrant=False) for part in parts]
     else:
-        parts = [compute(part) for part in parts]
-    mixed, weights = zip(*parts, strict=True)
+        outputs = [compute(part) for part in parts]
+    mixed, weights = zip(*outputs, strict=True)
     return torch.cat(mixed, dim=1), None if weights[0] is None else torch.cat(weights, dim=1)
 
 

@@ -111,9 +111,16 @@ class PairBlock(GradientCheckpointingLayer):
             self.pair_residuals[name].dropout = dropout
 
     def forward(
-        self, hidden: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
+        self,
+        hidden: Tensor,
+        pair: Tensor,
+        mask: Tensor | None,
+        sequence_mask: Tensor | None,
+        *,
+        attention_implementation: str,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        context = LayerContext(backend=kwargs["attention_implementation"])
+        context = LayerContext(backend=attention_implementation)
         weighted = context._replace(weights=wants_weights(self.row_attn.config, kwargs))
         hidden, weights = self.attend_rows(hidden, with_bias(weighted, mask_scores(self.row_bias(pair), mask)))
         rows = hidden if hidden.ndim == 4 else hidden[:, None]
@@ -149,10 +156,10 @@ class PairBlock(GradientCheckpointingLayer):
         pair = self.add("ending", pair, mask, **options)
         return self.add("pair_transition", pair)
 
-    def add(self, name: str, pair: Tensor, *given: Any, **kwargs: Any) -> Tensor:
+    def add(self, name: str, pair: Tensor, *inputs: object, **kwargs: object) -> Tensor:
         """Add the output of a module for normalised pairs to them."""
         residual: Any = self.pair_residuals[name]
-        added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *given, **kwargs))
+        added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *inputs, **kwargs))
         return added
 
 

@@ -59,7 +59,7 @@ class LSTM(nn.LSTM):
         return outputs, torch.cat(states).transpose(0, 1)
 
 
-CELLS: dict[str, Any] = {"gru": GRU, "lstm": LSTM}
+CELLS: dict[str, type[GRU] | type[LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 def reading_orders(keep: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ A module that looks up its attention by the name in its config finds the recordi
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from transformers import AttentionInterface
@@ -59,18 +60,21 @@ def attend_and_record(
 
 
 AttentionInterface.register("qkv_recording", attend_and_record)
+LOCK = Lock()  # of the configs of modules, which captures in several threads exchange
 
 
 @contextmanager
 def recorded_by_backend(recorder: Recorder) -> Iterator[None]:
     """Let an attention module of transformers look up the recording backend in this context."""
     module = recorder.layer.module
-    if not isinstance(module.config, RecordingConfig):
-        module.config = RecordingConfig(module.config)
-    module.config.recorders.append(recorder)
+    with LOCK:
+        if not isinstance(module.config, RecordingConfig):
+            module.config = RecordingConfig(module.config)
+        module.config.recorders.append(recorder)
     try:
         yield
     finally:
-        module.config.recorders.remove(recorder)
-        if not module.config.recorders:
-            module.config = module.config.config
+        with LOCK:
+            module.config.recorders.remove(recorder)
+            if not module.config.recorders:
+                module.config = module.config.config

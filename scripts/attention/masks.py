@@ -38,6 +38,10 @@ class RecordingMask:
         self.show(module, *heads[:2], self.innermost, **options)
         return attended
 
+    def to(self, *args: Any, **kwargs: Any) -> "RecordingMask":
+        """Move the mask inside, as Accelerate does with the arguments of layers that it places on devices."""
+        return replace(self, inner=self.inner.to(*args, **kwargs) if hasattr(self.inner, "to") else self.inner)
+
     @property
     def innermost(self) -> Any:
         """The mask of the model, inside of the masks of all captures."""
@@ -68,7 +72,7 @@ def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str,
     backend = context.backend or module.config._attn_implementation
     caches = context.cache, context.options.get("cache")
     check_backend(backend, is_batching=any(isinstance(each, PagedAttentionCache) for each in caches))
-    forward = next(each.forward for each in type(module).__mro__ if looks_up(each, "by_mask"))
+    forward: Any = next(vars(each)["forward"] for each in type(module).__mro__ if looks_up(each, "by_mask"))
     forward.__globals__["by_mask"].__globals__["SparseMask"].register(RecordingMask)
     if any(each.__name__ == "CrossAttention" for each in type(module).__mro__):
         memory = context.memory._replace(mask=recording(recorder, backend, context.memory.mask))

@@ -4,7 +4,8 @@ Shapes: B batch, T queries, S keys, H heads; h heads and q queries asked for.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from threading import local
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,10 +40,11 @@ class Place(NamedTuple):
     shape: tuple[int, int, int]
 
 
-class Recorder:
+class Recorder(local):
     """Make one record of each forward of a layer from the calls of its attention function.
 
-    `wanted` are heads and queries; `keep` is called with every record.
+    `wanted` are heads and queries; `keep` is called with every record. Each thread has attributes of its own, so that
+    forwards in several threads do not mix.
     """
 
     def __init__(
@@ -85,6 +87,6 @@ class Recorder:
     def append(self, weights: Tensor) -> None:
         """Keep the record of a forward."""
         layer = self.layer
-        record = (layer.stack, layer.number, self.step, self.heads, self.queries, *self.counts, weights)
+        record: Any = (layer.stack, layer.number, self.step, self.heads, self.queries, *self.counts, weights)
         self.keep(AttentionRecord(*record))
         self.step += 1

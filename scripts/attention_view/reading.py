@@ -130,7 +130,8 @@ def shown_layers(reading: Reading, layers: Layers) -> Layers:
     length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues
     if reading.residue not in range(length):
         raise ValueError(f"residue={reading.residue}, but the chain has {length}; name one from 0 to {length - 1}")
-    return named or dict.fromkeys(stacks, layers)
+    everywhere: Any = layers
+    return named or dict.fromkeys(stacks, everywhere)
 
 
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
@@ -177,8 +178,9 @@ def named(reading: Reading, made: dict[tuple[str, int], Positions], stack: str, 
     sequence = sequence_of(reading, stack, side)
     if (sequence, count) not in made:
         positions = NAMES[sequence](reading, count)
-        fits = positions is not None and len(positions) == count
-        made[sequence, count] = positions if fits else Positions("tokens", [str(number) for number in range(count)])
+        if positions is None or len(positions) != count:
+            positions = Positions("tokens", [str(number) for number in range(count)])
+        made[sequence, count] = positions
     return made[sequence, count]
 
 

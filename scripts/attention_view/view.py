@@ -107,7 +107,7 @@ def attend_source(
     """Open a model and show its attention for an input from the shell."""
     own = dict(options)
     source = open_source(name, own.pop("revision", None), trust_remote_code=own.pop("trust_remote_code", False))
-    chosen = [
+    chosen: list[Any] = [
         indices_of(key, own.pop(key, None)) if wanted is None else wanted
         for key, wanted in (("layers", layers), ("heads", heads))
     ]

@@ -1,4 +1,4 @@
-"""The table of heads: the task of each, what it reads and learns, and the names that others have for it."""
+"""The table of heads: the task, inputs, targets, pipeline and Auto class of each."""
 
 from dataclasses import dataclass, field
 

@@ -37,7 +37,7 @@ class ImageData(DataSet):
     `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
     """
 
-    train: Examples | Stream
+    train: Examples | Stream | None
     splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
@@ -56,7 +56,7 @@ class CaptionData(DataSet):
 
     captions: list[str]
     seen: int
-    train: Examples
+    train: Examples | None
     splits: Mapping[str, Examples]
     side: int
     vocab_size: int
@@ -82,28 +82,30 @@ def read_images(recipe: Recipe) -> ImageData:
         if table is not None and (numbered is None or any(number != -1 for number in table[column])):
             tables[name] = table
     if streaming and (numbered is None or len(tables) < 2):
-        raise ValueError(
-            f"data={where!r} names no classes in column {column!r}, or no validation and no test split with labels, "
-            "and a stream is not read to find them; put images in folders of these names, or leave out streaming=true"
-        )
+        lacks = "has no validation and no test split with labels, and a stream keeps none; put images in"
+        if numbered is None:
+            lacks = f"names no classes in column {column!r}, and a stream is not read to find them; put images in"
+        raise ValueError(f"data={where!r} {lacks} folders of these names, or leave out streaming=true")
     own = numbered or in_order(str(each) for each in tables["train"][column] if each is not None and str(each).strip())
     names = pretrained_classes(recipe.model.init, own)
     checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names), numbered=numbered)}
     tables = {name: classified(table, column, checks, invalid, names) for name, table in tables.items()
               if name != "train" or not streaming}  # fmt: skip
-    tables, report = (tables, STREAMED) if streaming else divided_images(tables, recipe, names)
-    train = Stream.of(recipe, invalid, checks) if streaming else tables.pop("train")
+    tables, report = (tables, dict(STREAMED)) if streaming else divided_images(tables, recipe, names)
+    train = Stream.of(recipe, invalid, checks) if streaming else tables.pop("train", None)
     processor = processor_for(recipe)
+    config = {"image_size": processor.size["height"]} if recipe.data.test_size < 1 else {}
     return ImageData(
-        **public_names(where), train=train, splits=tables, labels=names, processor=processor,
-        config={"image_size": processor.size["height"]}, invalid_records=invalid, report=report,
+        **public_names(where), train=train, splits=tables, labels=names, processor=processor, config=config,
+        invalid_records=invalid, report=report,
     )  # fmt: skip
 
 
 def divided_images(tables: Mapping[str, Dataset], recipe: Recipe, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Return tables of images in the splits that the recipe asks for, and the facts about these."""
     labels = {name: [names[number] for number in table["label"]] for name, table in tables.items()}
-    check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
+    if recipe.data.test_size < 1:
+        check_classes(labels["train"], recipe.data.source, recipe.text.label or "label")
     sketches, groups = file_sketches(tables, "image", sketch_image), groups_of(tables, recipe)
     division = divide_rows(sketches, recipe, labels, groups, validation_is_enough=True)
     return division.of_tables(tables), division.report
@@ -148,7 +150,7 @@ def read_captions(recipe: Recipe) -> CaptionData:
     division = divide_rows(file_sketches(tables, "image", sketch_image), recipe, groups=groups_of(tables, recipe))
     tables = division.of_tables(tables)
     captions = {name: table[column][:] for name, table in tables.items()}
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(captions["train"]))}
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(captions.get("train", ())))}
     seen = len(numbers)
     for text in (text for own in captions.values() for text in own):
         numbers.setdefault(text, len(numbers))
@@ -160,7 +162,7 @@ def read_captions(recipe: Recipe) -> CaptionData:
     }
     side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
     return CaptionData(
-        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train"), splits=numbered,
+        **public_names(where), captions=list(numbers), seen=seen, train=numbered.pop("train", None), splits=numbered,
         side=side, vocab_size=recipe.text.vocab_size, invalid_records=invalid, report=division.report,
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def whole(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         mend = "save the file as UTF-8, or give its encoding, such as encoding=cp1252"
-        raise InvalidRecord(f"letter {error.start + 1} is none of its encoding; {mend}") from None
+        raise InvalidRecord(f"not of its encoding from letter {error.start + 1} on; {mend}") from None
     return text
 
 

@@ -45,7 +45,7 @@ class Stream:
     @classmethod
     def of(cls, recipe: Recipe, invalid: RecordValidation, checks: Checks, **fields: Any) -> "Stream":
         """Stream the training split of a recipe's data; its holdout is kept back where there is no validation split."""
-        data = read_split(recipe, list(checks), streaming=True)
+        data = read_split(recipe, [name for name in checks if isinstance(name, str)], streaming=True)
         holdout = 0.0 if "validation" in splits(recipe.data.source) else recipe.data.holdout
         return cls(data, identity(recipe.data.source), invalid, checks, holdout=holdout, **fields)
 

@@ -12,6 +12,7 @@ from datasets import ClassLabel
 from qkv.scripts.data.corpus import DataSet, Splits
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.loading import public_names
+from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.splits.division import class_counts, divide_rows, groups_of, text_sketches
 from qkv.scripts.data.text_columns import read_tables
 from qkv.scripts.data.validation import RecordValidation
@@ -41,16 +42,17 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     if isinstance(kind, ClassLabel):
         tags = {name: [[kind.names[int(tag)] for tag in own] for own in rows] for name, rows in tags.items()}
     counts = Counter(tag for own in tags["train"] for tag in set(own))
-    unknown = {tag for split in tags.values() for own in split for tag in own} - set(counts)
-    if unknown or len(counts) < 2:
+    known = pretrained_classes(recipe.model.init, sorted(counts))
+    unknown = {tag for split in tags.values() for own in split for tag in own} - set(known)
+    if unknown or len(known) < 2:
         wrong = f"tag {min(unknown)!r} is not among the" if unknown else "words need two tags or more, but there are"
-        raise ValueError(f"{where}: {wrong} {len(counts)} tags of column {label!r} in the training split")
+        raise ValueError(f"{where}: {wrong} {len(known)} tags of column {label!r} in the training split")
     rarest = {name: [min(own, key=lambda tag: (counts[tag], tag)) for own in rows] for name, rows in tags.items()}
     texts = {name: [" ".join(each) for each in own] for name, own in words.items()}
     division = divide_rows(text_sketches(texts), recipe, rarest, groups_of(tables, recipe))
     divided = division.of_lists(tags)
     classes = class_counts({name: [tag for own in rows for tag in own] for name, rows in divided.items()})
-    number = {tag: place for place, tag in enumerate(sorted(counts))}
+    number = {tag: place for place, tag in enumerate(known)}
     return TaggedWords(
         **public_names(where),
         words=division.of_lists(words),

@@ -58,7 +58,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
     both = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
     division = divide_rows(text_sketches(both or texts), recipe, strata, groups_of(tables, recipe))
     if numbers:
-        division.report.pop("classes")
+        division.report.pop("classes", None)
         division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
     return Corpus(
         **public_names(recipe.data.source), texts=division.of_lists(texts), targets=division.of_lists(targets),
@@ -102,7 +102,8 @@ def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits
     column = str(recipe.text.label)
     named = getattr(tables["train"].features[column], "names", None)
     labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
-    check_classes(labels["train"], recipe.data.source, column)
+    if recipe.data.test_size < 1:
+        check_classes(labels["train"], recipe.data.source, column)
     known = pretrained_classes(recipe.model.init, named or in_order(labels["train"]))
     if unknown := {label for own in labels.values() for label in own} - set(known):
         raise ValueError(
@@ -157,7 +158,7 @@ def stream_corpus(recipe: Recipe) -> Corpus:
 
     texts = {"validation": kept} if kept else {}
     names = public_names(recipe.data.source)
-    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=STREAMED)
+    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED))
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:

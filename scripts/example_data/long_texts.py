@@ -1,5 +1,7 @@
 """Texts of thousands of words that only far words explain: a table in front, and keys to look up in it."""
 
+from typing import Any
+
 import numpy as np
 
 from qkv.scripts.data.corpus import TEST_EVERY
@@ -30,9 +32,10 @@ def associative_recall(recipe: Recipe) -> TaggedWords:
     lengths[::TEST_EVERY] = most
     rows = [draw_table_and_keys(random, keys, length - keys) for length in lengths]
     train = [row for place, row in enumerate(rows) if place % TEST_EVERY]
-    words, tags = (
+    sides: Any = (
         {"train": [row[side] for row in train], "test": [row[side] for row in rows[::TEST_EVERY]]} for side in (0, 1)
     )
+    words, tags = sides
     title = f"tables of {keys} keys and their values, and keys to look up"
     return TaggedWords("associative-recall", title, HOME, words, tags, [f"v{value}" for value in range(VALUES)])
 

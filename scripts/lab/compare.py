@@ -9,7 +9,7 @@ from typing import Any
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import SECONDS, format_range, print_table
 from qkv.scripts.lab.stock_model import build_chosen, has_stock
-from qkv.scripts.publishing.export.run_folder import README
+from qkv.scripts.publishing.export.folder import README
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock

@@ -26,11 +26,15 @@ def grid(tokens: int, columns: int) -> Fields:
     return {"max_position_embeddings": 4 + tokens, "text_length": 4, "grid_columns": columns}
 
 
-def generated(recipe: Recipe) -> tuple[str, int, Fields, dict[str, int]]:
+# A tokenizer, its number of tokens but for special ones, config fields, and sizes of the model by name.
+Sizes = tuple[str, int, Fields, dict[str, int]]
+
+
+def generated(recipe: Recipe) -> Sizes:
     """Return the tokenizer of generated data, its number of tokens but for special ones, config fields and sizes."""
     values, symbols = long_texts.VALUES, recipe.text.symbols
-    letters = ("characters", len(synthetic_text.LETTERS), {}, {})
-    table: dict[str, tuple[str, int, Fields, dict[str, int]]] = {
+    letters: Sizes = ("characters", len(synthetic_text.LETTERS), {}, {})
+    table: dict[str, Sizes] = {
         "copy": letters,
         "reverse": letters,
         "associative-recall": ("words", symbols * (1 + values), {"num_labels": values}, {}),

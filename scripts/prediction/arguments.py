@@ -20,11 +20,11 @@ def predict(parser: ArgumentParser) -> None:
 
 
 def generate(parser: ArgumentParser) -> None:
-    """Generate text after a prompt, with a language model, a translation model or another that writes.
+    """Generate text after a prompt, with a language model or an encoder-decoder.
 
     INPUT is a prompt between quotation marks, whose text is printed, token by token on a terminal, or a table, whose
-    rows come out with the texts in a column `prediction`. The most probable tokens are written unless a temperature,
-    `top_k` or `top_p` is given, or the model samples by itself.
+    rows come out with the texts in a column `prediction`. Decoding is greedy without `temperature`, `top_k` and
+    `top_p`, unless the model samples by itself.
 
     Example: qkv generate runs/tales "Once upon a time" temperature=0.8 max_new_tokens=60
     """
@@ -36,8 +36,8 @@ def evaluate(parser: ArgumentParser) -> None:
     """Evaluate a trained model on the test split of its run, or on a table.
 
     Metrics are printed with 95 % intervals, from a bootstrap over rows. A folder gets them as a record, every row with
-    its prediction, the worst and the most uncertain rows, and for classes a confusion matrix and a
-    reliability diagram. `--against` adds the differences to another model on the same rows, with their intervals.
+    its prediction, loss and score, and for classes a confusion matrix. `--against` adds the differences to another
+    model on the same rows, with their intervals.
 
     Example: qkv evaluate runs/reviews new-reviews.csv label=opinion --out evaluation
     """
@@ -48,7 +48,7 @@ def evaluate(parser: ArgumentParser) -> None:
 
 def add_source(parser: ArgumentParser, command: str) -> None:
     """Add a model, its input and the options of a command that uses both."""
-    listed = "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())
+    listed = "; ".join(f"{key}= {meaning}" for key, meaning in OPTIONS[command].items())
     parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")
     parser.add_argument("given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed}")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")

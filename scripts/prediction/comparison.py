@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from qkv.scripts.prediction.evaluation import Evaluation
-from qkv.scripts.tasks.metrics import METRICS, sums_by_row
+from qkv.scripts.tasks.metrics import METRICS, parts_by_row
 
 Intervals = dict[str, tuple[float, float]]
 
@@ -49,7 +49,7 @@ def resampled(evaluation: Evaluation) -> Callable[[NDArray[np.int64]], dict[str,
     pairs = list(zip(*(pair for own in answers for pair in own), strict=True))
     sums: dict[str, Any] = {}
     for name in evaluation.task.metrics:
-        if made := sums_by_row(name, *pairs) if pairs else None:
+        if made := parts_by_row(name, *pairs) if pairs else None:
             parts = np.zeros((len(answers), *made[0].shape[1:]), made[0].dtype)
             np.add.at(parts, row_of_answer, made[0])
             sums[name] = parts, made[1]

@@ -8,6 +8,7 @@ import torch
 
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.structures.secondary import check_chain
+from qkv.scripts.prediction.generation import batched
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.contact_prediction import check_residues, ends_of
@@ -27,8 +28,7 @@ def read_chain(value: Any, source: Source) -> str:
     if len(ids) > (limit := source.most_tokens or len(ids)):
         raise InvalidRecord(f"{len(chain)} residues, of which the model reads {limit - ends}; give it a part of them")
     if set(ids[ends // 2 : len(ids) - ends // 2]) == {tokenizer.unk_token_id}:
-        residues = sorted(word for word in tokenizer.get_vocab() if len(word) == 1)
-        raise InvalidRecord(f"{chain[:20]!r} has no residue that the model knows; these are {', '.join(residues)}")
+        raise InvalidRecord(f"{chain[:20]!r} has no residue that the model knows")
     return chain
 
 
@@ -38,19 +38,14 @@ def predict_contacts(source: Source, inputs: Sequence[str], options: Options) ->
 
     `i` and `j` count residues from 0. The score is that of the most probable pair, above the threshold or not.
     """
-    threshold = options.get("threshold", CONTACT)
-    size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
+    threshold, size = options.get("threshold", CONTACT), batched(source, options)
     for start in range(0, len(inputs), size):
         chains = list(inputs[start : start + size])
         tokens = source.tokenizer(chains, return_tensors="pt", padding=len(chains) > 1)
         tokens.pop("token_type_ids", None)
         maps = source.model(**tokens.to(source.model.device)).logits.float().sigmoid().cpu().numpy()
         for chain, scores in zip(chains, maps, strict=True):
-            scores = scores[: len(chain), : len(chain)]
-            pairs = np.stack(ranked_pairs(scores), 1)[: len(chain)].tolist()
-            rows = [
-                {"i": i, "j": j, "residues": chain[i] + chain[j], "score": float(scores[i, j])}
-                for i, j in pairs
-                if scores[i, j] >= threshold
-            ]
-            yield {"prediction": rows, "score": float(scores[tuple(pairs[0])])}
+            pairs = np.stack(ranked_pairs(scores[: len(chain), : len(chain)]), 1)[: len(chain)].tolist()
+            rows = [{"i": i, "j": j, "residues": chain[i] + chain[j], "score": float(scores[i, j])} for i, j in pairs]
+            best = rows[0]["score"]
+            yield {"prediction": [row for row in rows if row["score"] >= threshold], "score": best}

@@ -1,9 +1,8 @@
 """Evaluate a model row by row: answers, references, certainty, and the metrics of any rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ import torch
 from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from tqdm import tqdm
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.examples import Record, model_inputs
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.evaluation import no_cache
@@ -52,85 +50,31 @@ class Evaluation:
         totals = dict(zip(names, values_of_rows[list(numbers)].sum(0).tolist(), strict=True))
         values = self.task.measure(totals, [answer for number in numbers for answer in self.answers[number]], wanted)
         if self.task.in_batch_negatives:
-            values.pop("loss")  # of one pair alone there is none
+            values.pop("loss")  # a pair alone has no negatives
         return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
 @torch.no_grad()
 def evaluate_rows(source: Source, task: Task) -> Evaluation:
-    """Evaluate each row of a test, those of about one length together; texts are generated in batches, too."""
+    """Evaluate each row of a test alone, so that its loss is the model's; texts are generated in batches."""
     split, model = task.splits["test"], source.model.eval()
     size = source.record.get("recipe", {}).get("batch_size", 16)
-    lengths = getattr(split, "lengths", None) or [0] * len(split)
-    order = sorted(range(len(split)), key=lambda number: lengths[number])
-    evaluated: dict[int, tuple[dict[str, float], list[Answer], Record]] = {}
-    for start in tqdm(range(0, len(split), size), unit="batch", disable=None, leave=False):
-        numbers = order[start : start + size]
-        records = split.__getitems__(numbers)
-        generates = hasattr(task, "limit") or task.generation
-        generated = (
-            task.answer(model, None, send_to_device(task.collate(records, None), model.device)) if generates else []
-        )
-        for place, (outputs, batch) in enumerate(row_outputs(source, task, records)):
-            own = [generated[place]] if generates else task.answer(model, outputs, batch)
-            sums = sums_of(task, outputs, batch)
-            row = {"row": numbers[place] + 1, **described(task, records[place], outputs, batch, own)}
-            row |= {} if task.in_batch_negatives else {"loss": sums["loss"] / max(sums["targets"], 1)}
-            evaluated[numbers[place]] = sums, own, row
-    return Evaluation(task, *(list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True)))
-
-
-def row_outputs(source: Source, task: Task, records: Sequence[Record]) -> Iterator[tuple[Any, Batch]]:
-    """Yield the outputs for each record, `loss` a mean over its targets, with the batch of that record alone.
-
-    They are computed together where a row gets the same there as alone.
-    """
-    model = source.model
-    if len(records) > 1 and is_batched(source, task):
-        batch = send_to_device(task.collate(records, None), model.device)
+    made = Evaluation(task, [], [], [])
+    for number in tqdm(range(len(split)), unit="row", disable=None, leave=False):
+        if task.generates and number % size == 0:
+            records = split.__getitems__(range(number, min(number + size, len(split))))
+            generated = task.answer(model, None, send_to_device(task.collate(records, None), model.device))
+        batch = send_to_device(task.collate(split.__getitems__([number]), None), model.device)
         outputs = model(**model_inputs(batch), **no_cache(model))
-        losses = losses_of_rows(source, outputs, batch["labels"])
-        if losses is not None:
-            for row, loss in enumerate(losses):
-                own = {name: column[row : row + 1] for name, column in batch.items()}
-                yield SimpleNamespace(logits=outputs.logits[row : row + 1], loss=loss), own
-            return
-    for record in records:
-        batch = send_to_device(task.collate([record], None), model.device)
-        yield model(**model_inputs(batch), **no_cache(model)), batch
+        made.answers.append([generated[number % size]] if task.generates else task.answer(model, outputs, batch))
+        made.sums.append(sums_of(task, outputs, batch))
+        row = {"row": number + 1, **described(task, outputs, batch, made.answers[-1])}
+        sums = made.sums[-1]
+        made.rows.append(row if task.in_batch_negatives else row | {"loss": sums["loss"] / max(sums["targets"], 1)})
+    return made
 
 
-def is_batched(source: Source, task: Task) -> bool:
-    """Tell whether rows of a batch do not see each other, and padding does not change what a row gives.
-
-    Recordings of other lengths are other spectrograms; a classifier without a padding token cannot tell a row's end.
-    """
-    if task.in_batch_negatives or source.medium == "audio" or source.task == "object-detection":
-        return False
-    return source.task != "text-classification" or source.model.config.pad_token_id is not None
-
-
-def losses_of_rows(source: Source, outputs: Any, labels: Tensor) -> Tensor | None:
-    """Return the mean loss of each row's targets, 0 without any; None where the model's own loss is another one."""
-    logits, rows = outputs.logits.float(), len(labels)
-    if source.task == "text-generation":
-        logits, labels = logits[:, :-1], labels[:, 1:]
-    due = labels != IGNORED
-    if logits.shape == (rows, 1):
-        due, losses = torch.ones_like(logits), (logits[:, 0] - labels).square()
-    elif logits.shape == labels.shape:  # of pairs of residues
-        losses = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").masked_fill(~due, 0)
-    elif logits.shape[:-1] == labels.shape:
-        smoothing = getattr(source.model.config, "label_smoothing", 0.0)
-        losses = cross_entropy(logits.movedim(-1, 1), labels, reduction="none", label_smoothing=smoothing)
-    else:
-        return None
-    sums, counts = losses.reshape(rows, -1).sum(1), due.reshape(rows, -1).sum(1)
-    whole = sums.sum() / counts.sum()
-    return sums / counts.clamp(min=1) if torch.allclose(whole, outputs.loss.float(), rtol=1e-4) else None
-
-
-def sums_of(task: Task, outputs: Any, batch: Batch) -> dict[str, float]:
+def sums_of(task: Task, outputs: Any, batch: Any) -> dict[str, float]:
     """Return the part of a row in the sums of a test: its targets, their losses, and scores."""
     targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
     # A text of which nothing is masked has no targets, and a mean over none of them is no number.
@@ -138,10 +82,10 @@ def sums_of(task: Task, outputs: Any, batch: Batch) -> dict[str, float]:
     return {"targets": targets, "loss": loss} | {name: float(own) for name, own in task.score(outputs, batch).items()}
 
 
-def described(task: Task, record: Record, outputs: Any, batch: Any, answers: Sequence[Answer]) -> Record:
+def described(task: Task, outputs: Any, batch: Any, answers: Sequence[Answer]) -> Record:
     """Return the columns of a row: its text, reference, prediction, and how certain that is."""
     row: Record = {}
-    if "input_ids" in record and hasattr(task.processor, "decode"):
+    if "input_ids" in batch and hasattr(task.processor, "decode") and not task.in_batch_negatives:
         row["text"] = task.processor.decode(batch["input_ids"][0], skip_special_tokens=True)
     logits = getattr(outputs, "logits", None)
     if task.labels and isinstance(logits, Tensor) and logits.dim() == 2:

@@ -1,4 +1,4 @@
-"""Write texts with `generate` of transformers: continuations, answers and translations, with their probability."""
+"""Generate texts with `generate` of transformers: continuations, answers and translations."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,42 +13,32 @@ NEW_TOKENS = 64  # unless the model or the options say how many
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
 
 
-@torch.no_grad()
+def batched(source: Source, options: Options) -> int:
+    """Return how many texts are computed together: one where no token pads them."""
+    return options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
+
+
 def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
-    """Write a text for each input, with the geometric mean of the probabilities of its tokens."""
-    size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
+    """Generate a text for each input."""
+    size = batched(source, options)
     for start in range(0, len(inputs), size):
-        tokens = prepared(source, inputs[start : start + size], options)
-        scored = {"return_dict_in_generate": True, "output_scores": True}
-        made = source.model.generate(**tokens, **arguments(source, options, tokens["input_ids"].shape[1]), **scored)
-        written = made.sequences[:, -len(made.scores) :] if made.scores else made.sequences[:, :0]
-        beams = getattr(made, "beam_indices", None)
-        log = source.model.compute_transition_scores(made.sequences, made.scores, beams, normalize_logits=beams is None)
-        for row, probabilities in zip(written, log.float().cpu(), strict=True):
-            count = length_of(row, source)
-            score = float(probabilities[:count].mean().exp()) if count else None
-            yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
+        for text in generate_texts(source, inputs[start : start + size], options):
+            yield {"prediction": text}
 
 
-def length_of(row: torch.Tensor, source: Source) -> int:
-    """Return the number of tokens that were written, with the end and without the padding after it."""
-    ends = source.model.generation_config.eos_token_id
-    known = torch.tensor([] if ends is None else ends if isinstance(ends, list) else [ends], dtype=row.dtype)
-    places = torch.isin(row.cpu(), known).nonzero()
-    return int(places[0]) + 1 if len(places) else len(row)
-
-
-def stream_text(source: Source, prompt: str, options: Options, streamer: Any) -> str:
-    """Write a text for a prompt, and hand its tokens to a streamer as they come."""
-    tokens, made = generate_tokens(source, prompt, options, streamer)
-    new = made[0, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made[0]
-    return str(source.tokenizer.decode(new, skip_special_tokens=True))
+def generate_texts(source: Source, prompts: Sequence[str], options: Options, streamer: Any = None) -> list[str]:
+    """Generate a text for each prompt at once, and hand the tokens of a single one to a streamer as they come."""
+    tokens, made = generate_tokens(source, prompts, options, streamer)
+    new = made[:, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made
+    return source.tokenizer.batch_decode(new, skip_special_tokens=True)
 
 
 @torch.no_grad()
-def generate_tokens(source: Source, prompt: str, options: Options, streamer: Any = None) -> tuple[Any, torch.Tensor]:
-    """Return the tokens of a prompt, and the row that `generate` makes of them (1, T): a decoder's begins with them."""
-    tokens = prepared(source, [prompt], options)
+def generate_tokens(
+    source: Source, prompts: str | Sequence[str], options: Options, streamer: Any = None
+) -> tuple[Any, torch.Tensor]:
+    """Return the tokens of prompts, and the rows of `generate` (B, T), which begin with them for a decoder."""
+    tokens = prepared(source, [prompts] if isinstance(prompts, str) else prompts, options)
     length = tokens["input_ids"].shape[1]
     return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
 
@@ -61,7 +51,7 @@ def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
         tokenizer.padding_side = "left"
         # The token between a prompt and its response, where a run learned from both.
         end = tokenizer.bos_token or "" if source.columns.get("target") else ""
-        if limit:  # room for the text that is written
+        if limit:  # room for the generated text
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
     texts, room = [text + end for text in texts], {"max_length": limit} if limit else {}
@@ -77,7 +67,7 @@ def positions(source: Source) -> int | None:
 
 
 def new_tokens(source: Source, options: Options) -> dict[str, int]:
-    """Return how many tokens may be written: as many as asked for, else as the model says, else a moderate number."""
+    """Return how many tokens may be generated: as asked for, as the model says, or a moderate number."""
     if "max_new_tokens" in options:
         return {"max_new_tokens": options["max_new_tokens"]}
     stored = source.model.generation_config
@@ -88,7 +78,7 @@ def new_tokens(source: Source, options: Options) -> dict[str, int]:
 
 
 def arguments(source: Source, options: Options, length: int) -> dict[str, Any]:
-    """Return the arguments of `generate`: greedy unless a temperature or a share is asked for or the model samples."""
+    """Return the arguments of `generate`: greedy unless options of sampling are set or the model samples."""
     given = {key: options[key] for key in SAMPLING if key in options}
     if any(key in given for key in ("temperature", "top_k", "top_p")):
         given["do_sample"] = True

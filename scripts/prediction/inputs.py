@@ -15,8 +15,12 @@ from qkv.scripts.prediction.source import Source
 
 STANDARD_INPUT = "-"
 LOOKED_AT = 100  # rows, to tell the kind of a column
-NOUNS = {"text": "text", "image": "picture", "audio": "recording"}
-MEDIA_NAMES = {"image": ("image", "file_name"), "audio": ("audio", "file_name")}
+# The usual names of columns, by medium.
+USUAL = {
+    "text": [name for role in ("text", "source", "words", "chain") for name in NAMES[role]],
+    "image": ["image", "file_name"],
+    "audio": ["audio", "file_name"],
+}
 
 
 @dataclass
@@ -39,15 +43,20 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     if given == STANDARD_INPUT:
         return of_values("text", sys.stdin.read().splitlines(), Path())
     if not exists(path):
-        return shell_text(given, source, options)
-    if path.is_dir():
-        return read_folder(path, medium, options)
-    if path.suffix.lower() in (*TABLES, *([".txt"] if medium == "text" else [])):
-        return read_table(path, options)
-    if path.suffix.lower() in LOCATED.get(medium, ()):
-        return of_values(medium, [path.name], path.parent)
-    takes = [*TABLES, *LOCATED.get(medium, (".txt",))]
-    raise ValueError(f"{path} is no input for {source.task}; the files that are read end in {either(takes)}")
+        return shell_text(given, medium, options)
+    folder = path.parent if path.is_file() else path
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    names = sorted(each.relative_to(folder).as_posix() for each in files)
+    names = [name for name in names if path.is_file() or not any(part[0] == "." for part in name.split("/"))]
+    tables = [name for name in names if name.lower().endswith((*TABLES, ".txt") if medium == "text" else (*TABLES,))]
+    if len(tables) == 1:
+        return read_table(folder / tables[0], options)
+    if tables:
+        raise ValueError(f"{path} has {len(tables)} tables; name one of them: {', '.join(tables[:4])}")
+    endings = LOCATED.get(medium, (".txt",))
+    if not (named := [name for name in names if name.lower().endswith(endings)]):
+        raise ValueError(f"{path} is no input for {source.task}, which reads {either([*TABLES, *endings])}")
+    return of_values(medium, named, folder)
 
 
 def exists(path: Path) -> bool:
@@ -58,17 +67,15 @@ def exists(path: Path) -> bool:
         return False
 
 
-def shell_text(given: str, source: Source, options: Options) -> Table:
+def shell_text(given: str, medium: str, options: Options) -> Table:
     """Return a text as a table of one row; ValueError where it looks like a file that is not there."""
     suffix = Path(given).suffix.lower() if len(given.split()) == 1 else ""
-    if source.medium != "text" or suffix in FORMATS:
-        raise ValueError(f"there is no file or folder {given!r}; give a {NOUNS[source.medium]}, a folder or a table")
-    if not given.strip():
-        raise ValueError('the text is empty; write for example "Once upon a time"')
+    if medium != "text" or suffix in FORMATS or not given.strip():
+        raise ValueError(f"there is no file or folder {given!r}, and no text; give an input of {medium}, or a table")
     table = of_values("text", [given], Path())
     if "pair" in options:
         table.columns.append("pair")
-        table.rows[0]["pair"] = options.pop("pair")
+        table.rows[0]["pair"], options["pair"] = options["pair"], "pair"
     return table
 
 
@@ -77,25 +84,6 @@ def of_values(column: str, values: Sequence[Any], folder: Path) -> Table:
     if not values:
         raise ValueError(f"there is no {column} in the input; give one or more")
     return Table([column], [{column: value} for value in values], [None] * len(values), folder)
-
-
-def read_folder(folder: Path, medium: str, options: Options) -> Table:
-    """Read the table of a folder, or its pictures or recordings in the order of their names."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    tables = [path for path in files if path.suffix.lower() in TABLES]
-    if len(tables) == 1:
-        return read_table(tables[0], options)
-    if tables:
-        names = ", ".join(str(path) for path in tables[:4])
-        raise ValueError(f"{folder} has {len(tables)} tables; name one of them: {names}")
-    endings = LOCATED.get(medium, (".txt",))
-    own = [path for path in files if path.suffix.lower() in endings]
-    if not own:
-        raise ValueError(f"{folder} holds no input: no table, and no file that ends in {either(list(endings))}")
-    if medium == "text":
-        return of_values("text", [path.read_text(encoding=options.get("encoding", UTF_8)) for path in own], folder)
-    return of_values(medium, [path.relative_to(folder).as_posix() for path in own], folder)
 
 
 def read_table(path: Path, options: Options) -> Table:
@@ -108,26 +96,25 @@ def read_table(path: Path, options: Options) -> Table:
     return Table(list(dict.fromkeys(name for row in rows for name in row)), rows, reasons, path.parent, path)
 
 
-def column_of(table: Table, role: str, source: Source, options: Options) -> str:
+def column_of(table: Table, source: Source, options: Options) -> str:
     """Return the column of the inputs: the one that is asked for, that the run learned from, or that is called so.
 
     ValueError where there is none, with the columns there are and the line to type.
     """
     medium = source.medium
-    if role in options:
-        return known(table, options[role], role)
-    usual = MEDIA_NAMES.get(medium) or [name for role in ("text", "source", "words", "chain") for name in NAMES[role]]
+    if medium in options:
+        return known(table, options[medium], medium)
     learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
     lower = {name.lower(): name for name in reversed(table.columns)}
-    named = [name for name in (learned, *(lower.get(name, "") for name in usual)) if name in table.columns]
+    named = [name for name in (learned, *(lower.get(name) for name in USUAL[medium])) if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
     if not candidates:
         raise ValueError(
             f"{table.path or 'the input'} has the columns {', '.join(table.columns)}; say which one holds the "
-            f"{NOUNS[medium]}s, as in {medium}={table.columns[-1]}"
+            f"{medium}, as in {medium}={table.columns[-1]}"
         )
-    return candidates[0]
+    return str(candidates[0])
 
 
 def holds(table: Table, name: str, medium: str) -> bool:

@@ -1,9 +1,8 @@
-"""Write rows and their predictions: to a table of any form, to a pipe, or on the screen."""
+"""Write rows and their predictions to a table of any form."""
 
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,25 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Screen
 
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.words import either
 from qkv.scripts.data.examples import Record
-
-SHOWN, LETTERS = 20, 200  # rows on a screen, letters of a cell there
 
 
 def check_out(path: Path | None, given: str | None = None) -> None:
     """Raise ValueError for a file that cannot be written, before anything is computed for it."""
     if path is None:
         return
-    if path.suffix.lower() not in WRITERS:
+    if path.suffix.lower() not in WRITERS or path.is_dir():
         raise ValueError(f"--out {path} is no table that is written; its name must end in {either(list(WRITERS))}")
-    if path.is_dir():
-        raise ValueError(f"--out {path} is a folder; name a file in it, such as {path / 'predictions.csv'}")
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} for --out; make it first: mkdir -p {path.parent}")
     if given is not None and path.exists() and Path(given).exists() and path.samefile(given):
@@ -45,8 +37,7 @@ def as_delimited(columns: Sequence[str], rows: Sequence[Record], origin: Path | 
     """Return rows as a table of text."""
     text = io.StringIO()
     writer = csv.writer(text, delimiter=mark, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
+    writer.writerows([columns, *([cell(row.get(name)) for name in columns] for row in rows)])
     return text.getvalue()
 
 
@@ -54,9 +45,7 @@ def cell(value: Any) -> str:
     """Return a value in a table of text: numbers to the last digit, lists and objects as JSON, stored files by name."""
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value.get("path")
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else as_json(value)
+    return value if isinstance(value, str) else "" if value is None else as_json(value)
 
 
 def as_json(value: Any) -> str:
@@ -93,25 +82,3 @@ WRITERS: dict[str, Callable[..., str | bytes]] = {
     ".csv": as_delimited, ".tsv": partial(as_delimited, mark="\t"), ".jsonl": as_lines, ".ndjson": as_lines,
     ".json": as_list, ".parquet": as_parquet,
 }  # fmt: skip
-
-
-def show(columns: Sequence[str], rows: Sequence[Record], *, hint: str) -> None:
-    """Print the first rows as a table on a terminal, all of them as CSV elsewhere."""
-    if not sys.stdout.isatty():
-        sys.stdout.write(as_delimited(columns, rows))
-        return
-    own = rows[0].get("prediction") if len(rows) == 1 else None
-    if isinstance(own, list) and own and isinstance(own[0], dict):  # of one input each thing that was predicted
-        columns, rows = list(own[0]), own
-    screen = Screen(*columns)
-    for row in rows[:SHOWN]:
-        screen.add_row(*(on_screen(row.get(name)) for name in columns))
-    Console().print(screen)
-    if len(rows) > SHOWN:
-        print(f"… and {len(rows) - SHOWN} more rows; {hint}")
-
-
-def on_screen(value: Any) -> str:
-    """Return the beginning of a value, and of a number as many digits as a person reads."""
-    text = f"{value:.6g}" if isinstance(value, float) else cell(value)
-    return escape(text if len(text) <= LETTERS else f"{text[:LETTERS]}…")

@@ -9,24 +9,22 @@ from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.tagged_words import as_list
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
-from qkv.scripts.prediction.generation import new_tokens, write_texts
+from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import CONTACTS, Source
 from qkv.scripts.tasks.token_classification import first_tokens
 
-BATCH, THRESHOLD = 16, 0.5
-CHUNK = 8  # batches of inputs that are open at a time
+THRESHOLD = 0.5
+CHUNK = 128  # inputs that are open at a time
 Columns = dict[str, Any]
-Predict = Callable[[Source, Sequence[Any], Options], Iterator[Columns]]
 
 
 def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
     """Yield the columns of each row, or why nothing can be predicted for it; ValueError where a column is missing."""
     read, predict = reader_of(table, source, options), PREDICTORS[source.task]
-    step = CHUNK * options.get("batch_size", BATCH)
-    for start in range(0, len(table.rows), step):
-        inputs = [attempt_row(read, number) for number in range(start, min(start + step, len(table.rows)))]
+    for start in range(0, len(table.rows), CHUNK):
+        inputs = [attempt_row(read, number) for number in range(start, min(start + CHUNK, len(table.rows)))]
         valid = [each for each in inputs if not isinstance(each, InvalidRecord)]
         answers = predict(source, valid, options) if valid else iter(())
         yield from (each if isinstance(each, InvalidRecord) else next(answers) for each in inputs)
@@ -42,7 +40,7 @@ def attempt_row(read: Callable[[int], Any], number: int) -> Any:
 
 def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
     """Return the reader of a row's input by its number; ValueError where a column is missing."""
-    column, pair = column_of(table, source.medium, source, options), pair_column(table, source, options)
+    column, pair = column_of(table, source, options), pair_column(table, source, options)
 
     def read(number: int) -> Any:
         row, reason = table.rows[number], table.reasons[number]
@@ -56,14 +54,11 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[int],
 
 def pair_column(table: Table, source: Source, options: Options) -> str | None:
     """Return the column of second texts, if the model reads pairs; ValueError where it is missing."""
-    if source.task != "text-classification":
-        return None
-    if "pair" in options:
-        return known(table, options["pair"], "pair")
     learned = source.columns.get("pair")
-    if learned and learned not in table.columns and "pair" not in table.columns:
-        raise ValueError(f"{source.name} reads pairs of texts; give the second one, too: pair=COLUMN, or pair=TEXT")
-    return next((name for name in (learned, "pair") if learned and name in table.columns), None)
+    if source.task != "text-classification" or not (learned or "pair" in options):
+        return None
+    usual = [name for name in (learned, "pair") if name in table.columns]
+    return known(table, options.get("pair") or next(iter(usual), "pair"), "pair")
 
 
 def read_text(value: Any, source: Source, folder: Path) -> Any:
@@ -73,12 +68,11 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     if source.task == CONTACTS:
         return read_chain(value, source)
     text = check_text(value)
-    if source.task != "fill-mask":
-        return text
-    mask = source.tokenizer.mask_token
-    text = text.replace("{mask}", mask)
-    if mask not in text:
-        raise InvalidRecord(f"no {mask} to fill; write it where a word is to be predicted")
+    if source.task == "fill-mask":
+        mask = source.tokenizer.mask_token
+        text = text.replace("{mask}", mask)
+        if mask not in text:
+            raise InvalidRecord(f"no {mask} to fill; write it where a word is to be predicted")
     return text
 
 
@@ -105,23 +99,18 @@ READERS = {"text": read_text, "image": read_image, "audio": read_recording}
 
 def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: Any) -> Iterator[Any]:
     """Yield the answer of the pipeline to each input, computed in batches."""
-    tokenizer = getattr(source.pipeline, "tokenizer", None)
-    alone = source.medium == "text" and tokenizer is not None and tokenizer.pad_token_id is None
-    size = 1 if alone else options.get("batch_size", BATCH)
+    size = batched(source, options) if source.medium == "text" else options.get("batch_size", 16)
     yield from source.pipeline((each for each in inputs), batch_size=size, **arguments)
 
 
 def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
     """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number."""
-    arguments: dict[str, Any] = {"truncation": True} if source.medium == "text" else {}
+    arguments: dict[str, Any] = {"top_k": 1} | ({"truncation": True} if source.medium == "text" else {})
     if is_regression := source.medium == "text" and source.model.config.num_labels == 1:
         arguments["function_to_apply"] = "none"
     if source.task == "zero-shot-image-classification":
         arguments = {"candidate_labels": choices(source, options), "hypothesis_template": "{}"}
-    else:
-        arguments["top_k"] = 1
-    for answer in piped(source, inputs, options, **arguments):
-        best = max(answer, key=lambda row: row["score"])
+    for best, *_ in piped(source, inputs, options, **arguments):
         yield {"prediction": best["score"]} if is_regression else {"prediction": best["label"], "score": best["score"]}
 
 
@@ -133,8 +122,7 @@ def choices(source: Source, options: Options) -> list[str]:
     labels = [label.strip() for label in labels if label.strip()]
     if len(labels) < 2:
         raise ValueError(
-            f'{source.name} chooses among texts; give two or more of them, as in labels="a red square,a blue disc", '
-            "or the name of a file with one in each line"
+            f'{source.name} chooses among texts; give two or more, as in labels="a red square,a blue disc"'
         )
     return labels
 
@@ -192,7 +180,7 @@ def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Itera
     yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
 
 
-PREDICTORS: dict[str, Predict] = {
+PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Columns]]] = {
     **dict.fromkeys(("text-classification", "image-classification", "zero-shot-image-classification"), classify),
     **dict.fromkeys(("translation", "text-generation"), write_texts),
     "token-classification": tag,

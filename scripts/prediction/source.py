@@ -87,7 +87,7 @@ class Source:
 
     @property
     def where(self) -> str:
-        """Return the name that transformers loads: the folder, or the Hub id where its own code is to run."""
+        """Return the name that transformers loads: the folder, or the Hub id of a model with remote code."""
         on_hub = "trust_remote_code" in self.options and not Path(self.name).is_dir()
         return at_revision(self.name, None)[0] if on_hub else str(self.folder)
 
@@ -101,9 +101,8 @@ class Source:
 def read_by(model: Any, tokenizer: Any) -> int | None:
     """Return the tokens of the longest text that a model and its tokenizer read; None where neither says so."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return min(
-        (limit for limit in (positions, tokenizer.model_max_length) if 0 < (limit or 0) < UNLIMITED), default=None
-    )
+    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and limit < UNLIMITED]
+    return min(limits, default=None)
 
 
 def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:

@@ -49,7 +49,8 @@ def draw_map(axis: Axes, values: Any, names: tuple[str, str], **options: Any) ->
     figure.colorbar(axis.imshow(values, aspect="auto", **options), ax=axis)
     axis.set(xlabel=names[0], ylabel=names[1])
     for side in (axis.xaxis, axis.yaxis):
-        side.get_major_locator().set_params(integer=True)
+        locator: Any = side.get_major_locator()
+        locator.set_params(integer=True)
 
 
 def draw_lines(axis: Axes, rows: list[Row]) -> None:

@@ -75,7 +75,8 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
             f"batch is a {type(batch).__name__}, and should be the inputs of a forward by name; give a dict, as "
             "{'input_ids': ...}"
         )
-    batch, table = random_batch(model) if batch is None else batch, ProbeTable(type(model).__name__)
+    table = ProbeTable(type(model).__name__)
+    batch = random_batch(model) if batch is None else batch
     with evaluating(model):
         seen = probe_forward(table, model, batch)
         if getattr(seen.outputs, "loss", None) is not None:
@@ -192,7 +193,8 @@ def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
         given = batch.get("decoder_attention_mask")
         # Without inputs a decoder reads the labels, shifted.
         is_read = given is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
-        return labels != IGNORED if is_read else given
+        masked: Tensor | None = labels != IGNORED if is_read else given  # type: ignore[assignment]
+        return masked
     if alignment is not None:  # (B, sequences, L), the chain first
         sequences = batch.get("msa_attention_mask", torch.ones_like(alignment[..., 0]))
         sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)

@@ -158,8 +158,9 @@ def lens_targets(model: Any, batch: Batch, logits: Tensor) -> Tensor:
     if labels is None and text is not None and text.shape == logits.shape[:-1] and model.can_generate():
         return shifted({"attention_mask": batch.get("decoder_attention_mask")}, text, None)
     predicted, mask = logits.argmax(-1), batch.get("attention_mask")
-    fits = mask is not None and mask.shape == predicted.shape
-    return predicted.masked_fill(~mask.bool(), IGNORED) if fits else predicted
+    if mask is None or mask.shape != predicted.shape:
+        return predicted
+    return predicted.masked_fill(~mask.bool(), IGNORED)
 
 
 def shifted(batch: Batch, text: Tensor | None, labels: Tensor | None) -> Tensor:

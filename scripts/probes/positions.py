@@ -113,7 +113,7 @@ def own_encodings(model: nn.Module, tokens: Mapping[str, int], grids: Mapping[st
     """Yield the encodings of our stacks."""
     for path, module in model.named_modules():
         stack = stack_of(model, path) if isinstance(module, Stack) else None
-        if stack in tokens:
+        if stack is not None and stack in tokens:
             vectors = position_vectors(module, tokens[stack], grids.get(stack))
             if vectors is not None:
                 yield stack, None, vectors

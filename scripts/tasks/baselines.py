@@ -26,7 +26,7 @@ def joined(corpus: Corpus, split: str) -> list[str]:
 
 
 def fitted(corpus: Corpus, machines: Mapping[str, Any], targets: Splits[Any], metrics: Sequence[str]) -> Baselines:
-    """Fit models of scikit-learn to texts, and measure those that the texts have words for."""
+    """Fit models of scikit-learn to texts, and measure them; texts without words fit none."""
     scores: Baselines = {}
     for name, machine in machines.items():
         try:
@@ -43,7 +43,7 @@ def fitted(corpus: Corpus, machines: Mapping[str, Any], targets: Splits[Any], me
 
 
 def linear_regression(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
-    """Measure the mean of the training, and ridge regression on TF-IDF of words."""
+    """Measure the mean of the training split, and ridge regression on TF-IDF of words."""
     machines = {
         "the mean of the training": DummyRegressor(),
         "TF-IDF of words + ridge regression (scikit-learn)": make_pipeline(TfidfVectorizer(sublinear_tf=True), Ridge()),
@@ -86,7 +86,7 @@ def most_frequent_token(train: Any, special: Tensor, splits: Mapping[str, Any]) 
 
 
 def pair_frequencies(sequences: Sequence[str], structures: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """Return what gives a chain its map (L, L) of how often, in these, two such residues so far apart are a pair."""
+    """Count pairs by residues and distance, and return the function that maps a chain to its frequencies (L, L)."""
     numbers = {letter: number for number, letter in enumerate(sorted(set("".join(sequences))), start=1)}
     longest = max(map(len, sequences))
     counts = np.zeros((2, len(numbers) + 1, len(numbers) + 1, longest))

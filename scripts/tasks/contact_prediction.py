@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import send_to_device
 from matplotlib.figure import Figure
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines
-from qkv.scripts.data.examples import Batch, Columns, Record, model_inputs
+from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.structures.dot_bracket import contact_map, partners_of
 from qkv.scripts.data.structures.secondary import SecondaryStructures
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
@@ -105,10 +104,7 @@ class ContactPrediction(Task):
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         split = self.splits["test"]
         records = split.__getitems__(range(min(DRAWN, len(split))))
-        batch = send_to_device(self.collate(records, None), model.device)
-        with torch.no_grad():
-            answers = self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
-        draw_contacts(answers, folder / "contacts.png")
+        draw_contacts(self.predict(model, records), folder / "contacts.png")
         return dict(PICTURE)
 
 

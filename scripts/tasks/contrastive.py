@@ -71,7 +71,7 @@ class Contrastive(Task):
         return {"loss": batch_loss(outputs)}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """Return the caption nearest to each image among its own and 31 others, and its own."""
+        """Return the caption nearest to each image among 32, and the right one."""
         count = len(self.tokens["input_ids"])
         pairs = zip(batch["_caption"].tolist(), batch["_place"].tolist(), strict=True)
         candidates = [[own, *negatives(own, count, place)] for own, place in pairs]
@@ -86,7 +86,7 @@ class Contrastive(Task):
         return answers
 
     def shown(self, answer: Answer) -> Record:
-        """Return the captions themselves."""
+        """Return captions in place of their numbers."""
         return super().shown((self.captions[answer[0]], self.captions[answer[1]]))
 
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
@@ -118,7 +118,7 @@ class Contrastive(Task):
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
     """Return CLIP's processor with byte pairs trained on these captions, the same ones every time."""
     untrained = CLIPTokenizer().backend_tokenizer
-    # The trainer numbers what ends words as it meets it, and that in an order that differs from process to process.
+    # Else the trainer numbers the ends of words in an order that differs from process to process.
     first = [CLIPTokenizer().bos_token, CLIPTokenizer().eos_token, *(f"{letter}</w>" for letter in ALPHABET)]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=first, initial_alphabet=ALPHABET, end_of_word_suffix="</w>",
@@ -153,13 +153,13 @@ def text_config(tokenizer: Any) -> dict[str, Any]:
 
 
 def batch_loss(outputs: Any) -> Tensor:
-    """Sum the loss of the pairs of this batch, whose negatives are its own and not those of other processes."""
+    """Sum the loss of the pairs of this batch, with negatives of this process alone."""
     labels = torch.arange(len(outputs.logits_per_image), device=outputs.logits_per_image.device)
     sides = (outputs.logits_per_image, outputs.logits_per_text)
     return sum((F.cross_entropy(side.float(), labels, reduction="sum") for side in sides), labels.new_zeros(())) / 2
 
 
 def negatives(own: int, count: int, place: int) -> list[int]:
-    """Return the captions among which that of an image has to be found, other ones for each place."""
+    """Draw the captions that compete with the right one, anew for each place."""
     rest = [number for number in range(count) if number != own]
     return [int(number) for number in np.random.default_rng(place).permutation(rest)[: CANDIDATES - 1]]

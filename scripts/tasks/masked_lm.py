@@ -30,8 +30,8 @@ WORDS = 8  # of the card's example
 class MaskedLM(Task):
     """Predict masked tokens of a corpus, each text in pieces of at most `text.length` tokens.
 
-    Of the predicted tokens 80 % are masked, 10 % replaced by random tokens and 10 % kept. In training they are chosen
-    by the place of their row; in evaluated splits always the same ones are.
+    Of the predicted tokens 80 % are masked, 10 % replaced by random tokens and 10 % kept. In training they follow from
+    the place of their row; in evaluated splits they never change.
     """
 
     kind = "fill-mask"
@@ -75,13 +75,13 @@ class MaskedLM(Task):
         return {**batch, **self.mask(batch["input_ids"], torch.from_numpy(np.stack(draws)))}
 
     def mask_once(self, split: Columns) -> Columns:
-        """Mask a split for good, the same tokens whatever the seed."""
+        """Mask a split once, the same tokens for any seed."""
         inputs = split.columns["input_ids"]
         draws = torch.from_numpy(np.random.default_rng(0).random((*inputs.shape, 3)))
         return Columns(self.mask(inputs, draws), split.lengths)
 
     def mask(self, inputs: Tensor, draws: Tensor) -> Batch:
-        """Mask inputs (B, T) by draws (B, T, 3) in [0, 1): which to predict, how to change them, and to what."""
+        """Mask inputs (B, T) by draws (B, T, 3) in [0, 1): the predicted tokens, their change and replacement."""
         which, how, instead = draws.unbind(-1)
         chosen = (which < self.share) & ~torch.isin(inputs, self.special)
         masked, replaced = chosen & (how < MASKED), chosen & (how >= (1 + MASKED) / 2)

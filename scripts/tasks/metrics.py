@@ -134,7 +134,7 @@ def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
 
 
 def contact_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
-    """Return what a chain adds to the sums of `contact_scores`."""
+    """Return the terms of a chain in the sums of `contact_scores`."""
     predicted, reference = np.asarray(predicted), np.asarray(reference)
     pairs = ranked_pairs(predicted)
     said, true = predicted[pairs] > CONTACT, reference[pairs] == 1
@@ -190,7 +190,7 @@ TYPES: dict[str, list[tuple[Any, Any]]] = {
 }
 
 
-class LocalMetric(evaluate.Metric):
+class LocalMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate has no types
     """The metric of METRICS that its `config_name` names."""
 
     def _info(self) -> evaluate.MetricInfo:
@@ -203,7 +203,7 @@ class LocalMetric(evaluate.Metric):
         return evaluate.MetricInfo(description=about, citation="", features=features)
 
     def compute(self, *, predictions: Any = None, references: Any = None, **options: Any) -> Any:
-        """Compute the metric; of values that are all given at once, without a copy of them in Arrow."""
+        """Compute the metric, of values in memory without a copy in Arrow."""
         if predictions is None or references is None:
             return super().compute(predictions=predictions, references=references, **options)
         return self._compute(predictions, references)
@@ -243,40 +243,17 @@ def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequen
     return metrics
 
 
-def sums_by_row(
+def parts_by_row(
     name: str, predictions: Sequence[Any], references: Sequence[Any]
 ) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Scores]] | None:
-    """Return what each row adds to the sums of a metric, and the metric of such sums; None for one without sums."""
+    """Return the terms of each row in the sums of a metric, and the metric of such sums; None for one without sums."""
     if name == "contacts":
         return np.stack(list(map(contact_counts, predictions, references))), contact_scores
     if name in SCORERS:
         scorer = SCORERS[name]()
         parts = np.asarray(scorer._extract_corpus_statistics(list(predictions), [list(references)]))
         return parts, lambda sums: {name: scorer._compute_score_from_stats(sums.tolist()).score}
-    if name in ("accuracy", "f1_macro", "f1_weighted"):
-        return class_counts(predictions, references), lambda sums: {name: class_scores(sums)[name]}
     return None
-
-
-def class_counts(predictions: Sequence[Any], references: Sequence[Any]) -> NDArray[np.int64]:
-    """Return ones where a class was right, true, and predicted: (rows, 3, classes)."""
-    numbers = {name: number for number, name in enumerate({*predictions, *references} - {MISSED})}
-    counts, rows = np.zeros((len(references), 3, len(numbers) + 1), dtype=np.int64), np.arange(len(references))
-    predicted, true = (np.array([numbers.get(name, -1) for name in names]) for names in (predictions, references))
-    counts[rows, 1, true] = counts[rows, 2, predicted] = 1
-    counts[rows, 0, true] = predicted == true
-    return counts[:, :, :-1]
-
-
-def class_scores(sums: NDArray[Any]) -> Scores:
-    """Return accuracy and mean F1 of right, true and predicted classes (3, classes), as scikit-learn has them."""
-    right, true, _ = present = sums[:, sums[1:].sum(0) > 0]
-    each = 2 * right / present[1:].sum(0)
-    return {
-        "accuracy": float(right.sum() / true.sum()),
-        "f1_macro": float(each.mean()),
-        "f1_weighted": float((each * true).sum() / true.sum()),
-    }
 
 
 def signatures(names: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import send_to_device
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
@@ -17,7 +16,7 @@ from transformers import DetrImageProcessorPil
 from qkv.modeling.heads.matching import corners
 from qkv.scripts.common.extras import require
 from qkv.scripts.data.boxes import Box, check_objects
-from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image import unpadded_boxes
 from qkv.scripts.data.image_data import ObjectData
 from qkv.scripts.data.pretrained import pretrained_folder
@@ -79,12 +78,6 @@ class ObjectDetection(Task):
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         return {"loss": outputs.loss * len(batch["labels"])}
-
-    def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
-        """Return the answers for some records."""
-        batch = send_to_device(self.collate(records, None), model.device)
-        with torch.no_grad():
-            return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
     def question(self) -> tuple[Any, dict[str, Any]]:
         return check_image(self.tables["test"][0]["image"]), {"threshold": 0.0}

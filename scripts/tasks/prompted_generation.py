@@ -26,6 +26,8 @@ class PromptedGeneration(TextGeneration):
     from random numbers that are the same every time.
     """
 
+    generates = True
+
     def __init__(self, recipe: Recipe, data: PromptedCorpus) -> None:
         self.prompted = data
         self.corpus = corpus = data.corpus.divided(recipe)
@@ -91,7 +93,7 @@ def generator(model: Any, tokenizer: PreTrainedTokenizerFast, options: Mapping[s
 
 
 def sample(model: Any, prompts: torch.Tensor, seed: int, options: Mapping[str, Any]) -> torch.Tensor:
-    """Generate tokens after each prompt from a seed of their own; the training's random state stays as it is."""
+    """Generate tokens after each prompt from a seed; the random state of the training stays as it is."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         tokens = model.generate(input_ids=prompts, attention_mask=torch.ones_like(prompts), **options)

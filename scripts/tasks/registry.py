@@ -52,10 +52,6 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     },
 }
 NAMES = [name for makers in EXAMPLE_DATA.values() for name in makers]
-CONTENTS = {
-    ImageData: "images", CaptionData: "captions", ObjectData: "boxes", SpeechData: "recordings",
-    PromptedCorpus: "prompts", TaggedWords: "tagged words", SecondaryStructures: "structures", Corpus: "texts",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,16 +122,15 @@ def learning_of(recipe: Recipe, made: type | None) -> Learning:
     """Return how the architecture learns from that kind of example data, or from other data; ValueError for none."""
     fitting = [each for each in LEARNING if (each.data is made if made else each.read)]
     architecture = recipe.model.architecture
-    learning = next((each for each in fitting if architecture.endswith(each.ending)), None)
-    if learning is None and architecture not in modeling.__all__:
+    for learning in fitting:
+        if architecture.endswith(learning.ending):
+            return learning
+    if architecture not in modeling.__all__:
         known = [name for name in modeling.__all__ if name.endswith(tuple(each.ending for each in LEARNING))]
         raise ValueError(
             f"there is no architecture {architecture!r}; {did_you_mean(architecture, known, 'architectures')}"
         )
-    if learning is None:
-        what = f"the {CONTENTS[made]} of " if made else ""
-        raise ValueError(
-            f"architecture={architecture!r} does not learn from {what}data={recipe.data.source!r}; take one that ends "
-            f"in {', '.join(each.ending for each in fitting)}"
-        )
-    return learning
+    raise ValueError(
+        f"architecture={architecture!r} does not learn from data={recipe.data.source!r}; take one that ends in "
+        f"{', '.join(each.ending for each in fitting)}"
+    )

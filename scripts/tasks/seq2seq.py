@@ -18,18 +18,19 @@ SPARE = 4  # tokens that may be generated beyond the longest target
 
 
 class GreedyDecoding:
-    """Scores what a model generates greedily from the `inputs` of a batch, at most `max_tokens` tokens.
+    """Scores greedy decoding of the `inputs` of a batch, of at most `max_tokens` tokens.
 
     `references` are the targets of all splits, of which `_target` of a batch has the numbers.
     """
 
+    generates = True
     inputs = ("input_ids", "attention_mask")
     tokenizer: Any
     references: list[str]
     max_tokens: int
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """Return what the model generates greedily for each input, and its reference."""
+        """Return the text of greedy decoding for each input, and its reference."""
         inputs = {name: batch[name] for name in self.inputs}
         tokens = model.generate(**inputs, max_new_tokens=self.limit(batch), do_sample=False, num_beams=1)
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -43,7 +44,7 @@ class GreedyDecoding:
 class Seq2Seq(GreedyDecoding, Task):
     """Write targets, truncated to `text.length` tokens; ValueError for a corpus without targets.
 
-    Metrics are of what the model generates greedily.
+    Metrics are of greedy decoding.
     """
 
     kind = "translation"

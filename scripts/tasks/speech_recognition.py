@@ -37,7 +37,7 @@ from qkv.scripts.data.tokenization import (
     tokenizer_for,
 )  # fmt: skip
 from qkv.scripts.data.truncation import count_truncated
-from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
+from qkv.scripts.data.validation import Checks, RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task, of_recording
@@ -51,7 +51,7 @@ WORD_DELIMITER = "|"  # of the CTC tokenizers of transformers
 
 @dataclass(frozen=True)
 class Recordings:
-    """Examples of features, computed once, the text, and its number among those of all splits."""
+    """Examples of features, computed once, with the text and its number among the texts of all splits."""
 
     table: Dataset
     first: int
@@ -95,7 +95,7 @@ def read_speech(recipe: Recipe) -> SpeechData:
 class SpeechRecognition(Task):
     """Transcribe recordings; ValueError where a column is missing.
 
-    Features are computed once and kept in datasets' cache. WER is of what the model generates.
+    Features are computed once and kept in datasets' cache. WER is of generated texts.
     """
 
     kind = "automatic-speech-recognition"
@@ -121,18 +121,18 @@ class SpeechRecognition(Task):
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
-        """Make the tokenizer from the texts of the training, and return the fields of the config that follow."""
+        """Train the tokenizer on the training texts, and return the fields of the config that follow."""
 
     @abstractmethod
     def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens of texts, padded with what is no target."""
+        """Return the tokens of texts, padded with -100."""
 
     def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Count the texts of each split that are truncated."""
         return {}
 
     def options(self, batch: Batch) -> dict[str, Any]:
-        """Return the options with which a pipeline gives the same."""
+        """Return the options of a pipeline that gives the same."""
         return {}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
@@ -234,14 +234,14 @@ def extractor_for(init: str | None) -> Any:
 
 
 def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
-    """Read the valid records of a split as `audio` and `text`, whatever the columns are called."""
+    """Read the valid records of a split, with the columns renamed to `audio` and `text`."""
     table: Any = read(where, split=split, encoding=recipe.data.encoding)
     column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
     names = {column: "audio", recipe.text.column: "text", **{name: name for name in group_columns(recipe)}}
     select(table.features, list(names), where)
     table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
     table = table.rename_columns({name: new for name, new in names.items() if name != new})
-    checks = {"audio": check_audio, "text": check_text}
+    checks: Checks = {"audio": check_audio, "text": check_text}
     return valid_rows(table, checks, invalid, processes=recipe.data.workers or None)
 
 

@@ -1,18 +1,20 @@
-"""The task of a training: examples in splits, how they become batches, and how outputs are scored."""
+"""Tasks: examples in splits, their batches, and scores of outputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import torch
 import transformers
+from accelerate.utils import send_to_device
 from torch import Tensor
 from transformers import FeatureExtractionMixin, ImageProcessingMixin, PreTrainedTokenizerBase
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, DataSet
-from qkv.scripts.data.examples import Batch, Examples, Record, stack
+from qkv.scripts.data.examples import Batch, Examples, Record, model_inputs, stack
 from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.tasks.metrics import measure
 
@@ -20,7 +22,7 @@ from qkv.scripts.tasks.metrics import measure
 Answer = tuple[Any, Any]
 Metrics = dict[str, float]
 LONGEST = 300  # characters of a text on a card
-# What a pipeline takes of a processor, by the names of its arguments.
+# Parts of a processor, by the names of a pipeline's arguments.
 PARTS = {
     "tokenizer": PreTrainedTokenizerBase,
     "image_processor": ImageProcessingMixin,
@@ -30,7 +32,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Example:
-    """The input of a pipeline, its options, and what its first answer holds beside scores."""
+    """The input of a pipeline, its options, and its first answer without scores."""
 
     given: Any
     expected: dict[str, Any]
@@ -55,6 +57,7 @@ class Task:
         truncated: Count of the texts that were too long.
         in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
         has_references: Whether each answer is a prediction beside a reference that any metric can compare.
+        generates: Whether answers are generated, for which `answer` reads the batch alone.
     """
 
     data: DataSet
@@ -69,6 +72,7 @@ class Task:
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
     has_references: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.train: Any = self.splits.get("train")
@@ -83,7 +87,7 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; columns that begin with an underscore are not given to the model.
+        """Make a batch of records; columns that begin with an underscore are not inputs of the model.
 
         In training random changes follow from `(seed, place)` alone, with the `places` in the endless order that all
         processes share. In evaluation there are none.
@@ -99,8 +103,14 @@ class Task:
         return {}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """Return what has to be scored together, such as translations beside their references."""
+        """Return predictions beside their references, for metrics of a whole split."""
         return []
+
+    @torch.no_grad()
+    def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
+        """Return the answers for some records."""
+        batch = send_to_device(self.collate(records, None), model.device)
+        return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
     def shown(self, answer: Answer) -> Record:
         """Return the columns of an answer in a table of rows."""
@@ -111,7 +121,7 @@ class Task:
         return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
 
     def baselines(self) -> Baselines:
-        """Measure what the model is compared with."""
+        """Measure simpler methods on the evaluated splits."""
         return {}
 
     def question(self) -> tuple[Any, dict[str, Any]] | None:
@@ -123,22 +133,22 @@ class Task:
         return answered(self, model, *question) if (question := self.question()) else None
 
     def sample(self) -> dict[str, Any]:
-        """Return what the programs of the card ask about, the first row of the test: its text, or what its file is."""
+        """Return the first row of the test, for the programs of the card: its text, or a description of its file."""
         return {}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
-        """Leave what the model generates in a run's folder, and return {file: caption}."""
+        """Write pictures and sounds that the model generates to the folder of a run, and return {file: caption}."""
         return {}
 
     def measure(self, sums: Metrics, answers: Sequence[Answer], names: Sequence[str] | None = None) -> Metrics:
-        """Compute all metrics of a split, of the named ones those in `names` if it is given."""
+        """Compute all metrics of a split; of the named ones only `names`, where there are some."""
         predictions, references = zip(*answers, strict=True) if answers else ((), ())
         return self.reduce(sums, answers) | measure(self.metrics if names is None else names, predictions, references)
 
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
         if isinstance(self.train, Sized):
-            return self.train
+            return cast(Examples, self.train)
         raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
 
     def lengths(self) -> list[int]:
@@ -147,17 +157,18 @@ class Task:
             raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
         return lengths
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
-        parts = (name.encode() + part for name, split in self.every.items() for part in contents(split))
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(part)
-        return digest.hexdigest()
-
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
         return {name: len(own) if isinstance(own, Sized) else None for name, own in self.every.items()}
+
+
+def fingerprint_of(task: Task) -> str:
+    """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""
+    digest = hashlib.sha256()
+    for name, split in task.every.items():
+        for part in contents(split):
+            digest.update(name.encode() + part)
+    return digest.hexdigest()
 
 
 def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:

@@ -20,7 +20,7 @@ from qkv.scripts.tasks.task import Answer, Task, first, of_text
 
 
 class TextTask(Task):
-    """Read texts, or pairs of them, truncated to `text.length` tokens; a subclass says what is learned of them."""
+    """Read texts, or pairs of them, truncated to `text.length` tokens; a subclass returns the targets."""
 
     kind = "text-classification"
     has_references = True
@@ -39,7 +39,7 @@ class TextTask(Task):
 
     @abstractmethod
     def targets(self, split: str) -> Tensor:
-        """Return what is learned of each text of a split."""
+        """Return the target of each text of a split."""
 
     def sample(self) -> dict[str, Any]:
         pair = of_text(first(self.corpus.pairs)).get("prompt")
@@ -104,7 +104,7 @@ class TextRegression(TextTask):
     """Learn a number for each text, by the mean squared error.
 
     In training, numbers are `mean` 0 and `deviation` 1, so that any unit is learned alike; losses are of these, metrics
-    and the trained model of the data's own numbers.
+    and the trained model of numbers in the unit of the data.
     """
 
     mean = 0.0
@@ -125,7 +125,7 @@ class TextRegression(TextTask):
         return torch.tensor(self.corpus.numbers[split], dtype=torch.float64)
 
     def before_training(self, model: Any) -> Any:
-        """Take the mean and deviation of the training split; scale a pretrained head that gives numbers."""
+        """Measure the mean and deviation of the training split; scale the head of a pretrained regression."""
         numbers, head = self.targets("train"), regression_head(model)
         # A head without a bias cannot give the mean back.
         self.mean = float(numbers.mean()) if head.bias is not None else 0.0
@@ -135,7 +135,7 @@ class TextRegression(TextTask):
         return model
 
     def after_training(self, model: Any) -> None:
-        """Let the model give the data's own numbers."""
+        """Scale the head, so that the model predicts numbers in the unit of the data."""
         rescale(regression_head(model), self.mean, self.deviation)
         self.mean, self.deviation = 0.0, 1.0
 
@@ -144,7 +144,7 @@ class TextRegression(TextTask):
         return {**batch, "labels": ((batch["labels"] - self.mean) / self.deviation).float()}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """Return the predicted number of each text, and its own."""
+        """Return the predicted number of each text, and the true one."""
         both = torch.stack([outputs.logits[:, 0].double(), batch["labels"].double()], 1) * self.deviation + self.mean
         return [(predicted, own) for predicted, own in both.tolist()]
 

@@ -54,7 +54,8 @@ def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any])
 
 def divided(config: PreTrainedConfig, wanted: Fields, prefix: str = "") -> tuple[Fields, list[str]]:
     """Divide the wanted fields: values that a training sets, with parts of the config whole, and values that stay."""
-    own, kept = {}, []
+    own: Fields = {}
+    kept: list[str] = []
     for name, value in wanted.items():
         part = getattr(config, name, None if OWN_FIELDS.search(name) else value)
         if isinstance(part, PreTrainedConfig) and isinstance(value, dict):

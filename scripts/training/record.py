@@ -19,7 +19,7 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.distributed import model_class
 
 POWERCAP = Path("/sys/class/powercap")
@@ -119,7 +119,7 @@ def describe_task(task: Task) -> dict[str, Any]:
 
 def describe_data(task: Task) -> dict[str, Any]:
     """Return the sizes and the hash of the data, and for your own data the report of their splits."""
-    facts = {"sizes": task.sizes(), "sha256": task.fingerprint(), **task.data.report}
+    facts = {"sizes": task.sizes(), "sha256": fingerprint_of(task), **task.data.report}
     if task.truncated:
         facts["truncated"] = task.truncated
     if task.data.report and "classes" in facts and task.kind != "object-detection":

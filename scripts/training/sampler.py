@@ -104,7 +104,7 @@ class MapLoader:
         loader = DataLoader(
             dataset,
             batch_sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
-            collate_fn=unchanged,
+            collate_fn=unchanged,  # type: ignore[arg-type]  # rows are batches already
             num_workers=self.workers,
             # Or it would draw from the generator of dropout.
             generator=torch.Generator(),

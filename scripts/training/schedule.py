@@ -16,7 +16,8 @@ def make_schedule(optimizer: Optimizer, schedule: Schedule, max_steps: int) -> L
     """Return the recipe's schedule: transformers', except Noam's."""
     if schedule.name == "noam":
         return noam(optimizer, schedule.warmup_steps)
-    name, options = schedule.name, None
+    name: str = schedule.name
+    options: dict[str, Any] | None = None
     if schedule.name == "wsd":  # Hu et al. 2024, MiniCPM, §4.2, https://arxiv.org/abs/2404.06395
         name, options = "warmup_stable_decay", {"num_decay_steps": schedule.decay_steps, "decay_type": "linear"}
     return get_scheduler(name, optimizer, schedule.warmup_steps, max_steps, scheduler_specific_kwargs=options)

@@ -58,7 +58,8 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     loop.done = facts["step"]
     load_schedule(loop, facts["schedule"])
     if facts["loader"]:
-        loop.loader.restore(facts["loader"])
+        loader: Any = loop.loader
+        loader.restore(facts["loader"])
     rank, _ = data_parallel(loop.accelerator)
     if rank < facts["processes"]:
         set_rng_state(facts["random"][rank])
@@ -113,9 +114,10 @@ def tied_weights(loop: Loop) -> dict[str, str]:
 
 def rng_state() -> dict[str, Any]:
     """Return the states of this process's random generators as JSON."""
-    name, keys, *rest = np.random.get_state()
+    legacy: Any = np.random.get_state()
+    name, keys, *rest = legacy
     cuda = torch.cuda.get_rng_state().tolist() if torch.cuda.is_available() else None
-    numpy = [name, keys.tolist(), *rest]  # type: ignore[union-attr]
+    numpy = [name, keys.tolist(), *rest]
     return {"torch": torch.get_rng_state().tolist(), "cuda": cuda, "python": random.getstate(), "numpy": numpy}
 
 

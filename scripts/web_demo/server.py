@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.http_server import ServerFailedToStartError
+from gradio.exceptions import ServerFailedToStartError
 from PIL import Image
 
 from qkv.scripts.attention_view.inputs import read_row
@@ -111,7 +111,9 @@ def shown(task: str, own: Any, made: Any) -> Any:
 
 def inputs_of(source: Source) -> Values:
     """Return the components of a person's inputs, by name."""
-    wanted: Values = {**INPUTS[source.medium], **INPUTS.get(source.task, {})}
+    common: Any = INPUTS[source.medium]
+    special: Any = INPUTS.get(source.task, {})
+    wanted: Values = {**common, **special}
     labels = (getattr(source.model.config, "id2label", None) or {}).values()
     if source.task == "image-classification" and all(CHARACTER.fullmatch(str(label)) for label in labels):
         wanted["drawing"] = partial(SKETCHPAD, height=400, brush=gr.Brush(13, ["#000000"]))

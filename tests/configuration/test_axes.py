@@ -16,10 +16,10 @@ from qkv.modeling.heads.contact import CONTACT_HEADS
 from qkv.modeling.heads.head import POOLINGS
 from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
 from qkv.modeling.kernels.linear import FEATURE_MAPS
+from qkv.modeling.masks.pattern import PATTERNS
 from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pair.outer_product import OUTER_PRODUCTS
-from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
 from qkv.modeling.recurrent.cells import CELLS

@@ -91,20 +91,17 @@ def test_an_inequality_stops_its_workload_alone(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "part"),
     [
-        (["--rounds=0"], "--rounds=0 measures nothing; use at least 1"),
-        (["encod"], "there is no workload 'encod'; did you mean 'encode'?"),
-        (["--batch=0"], "--batch=0 must be at least 1"),
-        (
-            ["decode-small-1", "--contenders", "timm"],
-            "timm runs none of these workloads; benchmark --list",
-        ),
-        (["--contenders", "hf"], "there is no contender 'hf'; the contenders are qkv, transformers"),
+        (["--rounds=0"], "--rounds=0"),
+        (["encod"], "'encode'"),
+        (["--batch=0"], "--batch=0"),
+        (["decode-small-1", "--contenders", "timm"], "timm"),
+        (["--contenders", "hf"], "'hf'"),
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str], message: str, pretended: list[str], capsys: pytest.CaptureFixture[str]
+    words: list[str], part: str, pretended: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["benchmark", *words]) == 1
-    assert message in capsys.readouterr().err and pretended == []
+    assert part in capsys.readouterr().err and pretended == []

@@ -12,7 +12,7 @@ from comparison import decoder, encoder
 from errors import raises_sentence
 from qkv.configuration.axes import STATE_KERNELS, PatternName
 from qkv.modeling.kernels.state_cache import hold_states
-from qkv.modeling.masking import build_mask, build_masks, build_memory_mask
+from qkv.modeling.masks.masking import build_mask, build_masks, build_memory_mask
 from qkv.modeling.position.token_layout import MaskSizes, Packing
 
 pytestmark = pytest.mark.upstream

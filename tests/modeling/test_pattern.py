@@ -7,7 +7,7 @@ import torch
 
 import reference
 from comparison import decoder
-from qkv.modeling.masking import build_mask, build_masks
+from qkv.modeling.masks.masking import build_mask, build_masks
 from qkv.modeling.position.token_layout import MaskSizes
 
 LENGTH = 13

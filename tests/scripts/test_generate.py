@@ -55,7 +55,7 @@ def test_rows_of_a_table_are_those_of_single_prompts(
     rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text(encoding="utf-8").splitlines()]
     alone = [printed([str(run), prompt, "max_new_tokens=4"], capsys) for prompt in prompts]
     assert [f"{row['text']}{row['prediction']}\n" for row in rows] == alone
-    assert [row["id"] for row in rows] == ["00", "01", "02"] and all(0 < row["score"] <= 1 for row in rows)
+    assert [row["id"] for row in rows] == ["00", "01", "02"]
 
 
 def test_a_stock_model_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ KINDS = {
         classes=True,
     ),
     "texts": Kind(CausalLM, DECODER, {"column": "text"}, f"{TABLES} txt disk"),
-    "targets": Kind(Seq2Seq, SEQ2SEQ, {"column": "source", "target": "target"}, f"{TABLES} parallel sides disk"),
+    "targets": Kind(Seq2Seq, SEQ2SEQ, {"column": "source", "target": "target"}, f"{TABLES} disk"),
     "responses": Kind(TargetLM, DECODER, {"column": "prompt", "target": "response"}, f"{TABLES} disk"),
     "tags": Kind(
         TokenClassification, "QkvEncoderForTokenClassification", {"column": "tokens", "label": "tags"}, f"{TABLES} disk"
@@ -92,7 +92,7 @@ KINDS = {
         Seq2SeqSpeechRecognition, "QkvSpeechEncoderDecoderForSpeechSeq2Seq", {"column": "text"}, TABLES, media="audio"
     ),
 }  # fmt: skip
-TEXT_FORMS = ("csv", "semicolons", "tsv", "jsonl", "json", "txt", "parallel", "sides")
+TEXT_FORMS = ("csv", "semicolons", "tsv", "jsonl", "json", "txt")
 
 
 def text(random: Random) -> str:
@@ -169,20 +169,6 @@ def write_txt(folder: Path, rows: Rows, columns: list[str], encoding: str, name:
     return str(folder / f"{name}.txt")
 
 
-def write_parallel(folder: Path, rows: Rows, columns: list[str], encoding: str, name: str) -> str:
-    """Write two files of lines."""
-    for side in ("source", "target"):
-        content = "".join(f"{row[side] or ''}\n" for row in rows)
-        (folder / f"{name}.{side}.txt").write_text(content, encoding=encoding)
-    return f"{folder / name}.source.txt,{folder / name}.target.txt"
-
-
-def write_sides(folder: Path, rows: Rows, columns: list[str], encoding: str, name: str) -> str:
-    """Write two files of lines into a folder that is named."""
-    write_parallel(folder, rows, columns, encoding, name)
-    return str(folder)
-
-
 def write_folders(folder: Path, rows: Rows, columns: list[str], encoding: str, name: str) -> str:
     """Move images into folders of their classes."""
     for row in rows:
@@ -210,7 +196,7 @@ def write_coco(folder: Path, rows: Rows, columns: list[str], encoding: str, name
 
 
 WRITERS: dict[str, Callable[[Path, Rows, list[str], str, str], str]] = {
-    "txt": write_txt, "parallel": write_parallel, "sides": write_sides, "folders": write_folders, "coco": write_coco,
+    "txt": write_txt, "folders": write_folders, "coco": write_coco,
 }  # fmt: skip
 
 
@@ -313,7 +299,7 @@ def latin_1(case: Case) -> None:
     if case.own.media:  # whose paths are not Latin-1 alone
         case.rows[0][case.own.last] = "ä" if case.own.last == "text" else case.rows[0][case.own.last]
     where = case.write(encoding="latin-1")
-    with raises_sentence(case.file, "row", "byte", "encoding=latin-1"):
+    with raises_sentence(case.file, "letter"):
         case.task(where)
     case.check(case.task(where, encoding="latin-1"))
 
@@ -344,7 +330,7 @@ CHECKS = [
     clean, shuffled, alternating, duplicates, one_class, missing, latin_1, utf_16, unicode_names, one_row, no_rows,
 ]  # fmt: skip
 # Forms in which something odd can be: paragraphs, folders and COCO lack no class, and of text alone is there an encoding.
-POSSIBLE = {missing: {*f"{TABLES} parallel sides disk".split()}, latin_1: {*TEXT_FORMS}, utf_16: {*TEXT_FORMS}}
+POSSIBLE = {missing: {*f"{TABLES} disk".split()}, latin_1: {*TEXT_FORMS}, utf_16: {*TEXT_FORMS}}
 CASES = [
     (kind, form, check)
     for check in CHECKS

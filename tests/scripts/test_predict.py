@@ -24,7 +24,7 @@ OPTIONS: dict[str, list[str]] = {
     **dict.fromkeys(("boxes", "folds", "encoder-folds"), ["threshold=0"]),
     **dict.fromkeys(("targets", "responses", "texts", "speech"), ["max_new_tokens=3"]),
 }
-PLAIN = ("numbers", "speech", "ctc")  # which have no score
+PLAIN = ("numbers", "speech", "ctc", "targets", "responses", "texts")  # without a score
 
 
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])

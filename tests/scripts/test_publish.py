@@ -82,7 +82,7 @@ def test_a_model_is_on_the_hub_with_its_tag(hub: Hub, published: dict[str, Any],
 def test_the_same_again_is_no_commit(hub: Hub, run: Run, published: dict[str, Any]) -> None:
     again = run("model", "alice/own", "--other", "alice/native")
     assert again["status"] == 0 and len(hub.model("alice/own").history()) == 2
-    assert not [path for path in again["paths"] if "/lfs/" in path]
+    assert not [path for path in again["paths"] if path.startswith("/lfs/")]
 
 
 def test_a_version_is_one_commit_with_its_deletions(hub: Hub, run: Run, native: dict[str, Any]) -> None:
@@ -127,7 +127,7 @@ def test_an_upload_that_fails_is_finished_by_the_same_command(hub: Hub, run: Run
     assert last["status"] == 0 and len(hub.model("alice/failing").history()) == 2
     assert hub.files("alice/failing", "v1") == hub.files("alice/failing") != {}
     # The weights were there since the first try.
-    assert not [path for path in last["paths"] if "/lfs/" in path]
+    assert not [path for path in last["paths"] if path.startswith("/lfs/")]
 
 
 def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path: Path) -> None:

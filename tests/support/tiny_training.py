@@ -16,7 +16,7 @@ from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.loading import changed
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop
@@ -75,7 +75,7 @@ def manager(folder: Path, network: torch.nn.Module | None = None, **fields: obje
     facts = {
         "recipe": flat(recipe),
         "config": json.loads(model.config.to_json_string()),
-        "data": {"sha256": data.fingerprint()},
+        "data": {"sha256": fingerprint_of(data)},
     }
     set_seed(recipe.seed, device_specific=True)
     folder.mkdir(exist_ok=True)

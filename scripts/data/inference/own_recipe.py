@@ -114,12 +114,13 @@ def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -
 
 def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
-    named, roles = {column.name: column for column in columns}, {}
+    named: Roles = {column.name: column for column in columns}
+    roles: Roles = {}
     for key in ("column", "label", "target", "pair"):
         if name := str(text.get(key) or ""):
-            roles[key] = named.get(name) or named.get(name.partition(".")[0])
-            if roles[key] is None:
+            if (column := named.get(name) or named.get(name.partition(".")[0])) is None:
                 raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
+            roles[key] = column
     return roles
 
 

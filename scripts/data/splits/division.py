@@ -45,9 +45,13 @@ def divide_rows(
     """Divide own data into the splits that the recipe asks for.
 
     The rows of each table are compared by the sketches `known`; `labels` are their classes; training rows of one of the
-    `groups` stay together. Splits that the data have are kept. ValueError where a split gets no row, and where the
-    training split holds more of an evaluated split than `leaked_records` allows.
+    `groups` stay together. Splits that the data have are kept. With a `test_size` of 1 nothing is trained on: all rows
+    are the test split, or those of the test split that the data have. ValueError where a split gets no row, and where
+    the training split holds more of an evaluated split than `leaked_records` allows.
     """
+    if recipe.data.test_size == 1:
+        only = "test" if "test" in known else "train"
+        return Division({"test": (only, range(len(known[only])))}, {"split": "all rows are evaluated", "leaked": {}})
     data, labels = recipe.data, labels or {}
     shares = {"validation": data.holdout, "test": data.test_size}
     shares = {name: share for name, share in shares.items() if share and name not in known}
@@ -153,7 +157,7 @@ def split_rows(
 def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the last rows for the last name, those before it for the one before, and so on."""
     chosen, end = dict[str, list[int]](), count
-    for name, share in reversed(shares.items()):
+    for name, share in reversed([*shares.items()]):
         begin = end - round(share * count)
         chosen[name], end = list(range(max(begin, 1), end)), begin
     return chosen

@@ -76,7 +76,9 @@ def near_texts(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int
         block = these[start : start + BLOCK]
         common = (block @ those.T).toarray()
         likeness = np.asarray(common / (block.sum(1) + those.sum(1).T - common))
-        yield from ((start + row, int(likeness[row].argmax())) for row in np.flatnonzero(likeness.max(1) >= SIMILAR))
+        yield from (
+            (start + row, int(likeness[row].argmax())) for row in np.flatnonzero(likeness.max(1) >= SIMILAR).tolist()
+        )
 
 
 def near_images(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -63,8 +63,9 @@ def write_code(code: FlatCode, folder: Path) -> None:
         write_atomically(folder / name, text)
     if not (folder / LICENSE).exists():
         checkout = Path(__file__).parents[3] / LICENSE
-        text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
-        text = text or distribution("qkv").read_text(f"licenses/{LICENSE}")
-        if text is None:
+        wheel = distribution("qkv")
+        is_here = checkout.is_file()
+        kept = checkout.read_text(encoding="utf-8") if is_here else wheel.read_text(f"licenses/{LICENSE}")
+        if kept is None:
             raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
-        write_atomically(folder / LICENSE, text)
+        write_atomically(folder / LICENSE, kept)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qkv.scripts.lab.benchmarking.figures import draw
-from qkv.scripts.lab.benchmarking.report import against_best, columns, in_order, page, short
+from qkv.scripts.lab.benchmarking.report import against_best, columns, page
 from tiny_workloads import MACHINE, measured, record
 
 LAPS = {"qkv": [1.0, 2.0], "transformers": [4.0, 4.0], "transformers-compiled": [2.0, 3.0], "elsewhere": [8.0, 16.0]}
@@ -23,14 +23,6 @@ def test_lines_are_ordered_by_time_and_say_the_ratio_the_limit_and_the_memory() 
         "memory": "3 kB",
         "differs by": "1e-07",
     }
-
-
-def test_a_screen_has_fewer_columns_and_a_file_its_own_order() -> None:
-    (line, *_) = short(columns(measured(LAPS), MACHINE))
-    assert [*line] == ["contender", "median", "times as fast", "of limit", "memory"]
-    assert [*in_order({"load": {}, "new": {}, "decode-small-1": {}, "clm-train-base-256": {}})] == [
-        "clm-train-base-256", "decode-small-1", "load", "new",
-    ]  # fmt: skip
 
 
 def test_the_better_form_of_transformers_is_the_one_to_beat() -> None:

@@ -51,11 +51,6 @@ def test_training_is_three_times_forward_with_the_logits_that_are_read() -> None
     assert counted["flops"] == 3 * forward
 
 
-def test_weights_are_read_once_for_all_rows_of_a_batch() -> None:
-    one, eight = (of(changed("decode-small-1", batch=rows, length=1)) for rows in (1, 8))
-    assert one["bytes"] < eight["bytes"] < 2 * one["bytes"] and eight["tokens"] == 8 * one["tokens"]
-
-
 def test_the_limit_adds_both_rates() -> None:
     machine = {"gemm_flops": 10.0, "bandwidth_bytes": 5.0}
     assert least_seconds({"flops": 20.0, "bytes": 15.0}, machine) == 5.0

@@ -32,20 +32,6 @@ def test_a_variant_is_its_formula(variant: str) -> None:
         torch.testing.assert_close(residual(hidden, residual.input(hidden).sin()), expected[variant])
 
 
-def test_what_is_followed_is_what_layers_give() -> None:
-    found = by_layer(build("residual, norm in front", 8, 0.3))
-    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(found, LAYERS + 1)
-    model = build("residual, norm in front", 8, 0.3).double()
-    random = torch.Generator().manual_seed(0)
-    hidden = torch.randn(4, 32, 8, generator=random, dtype=torch.float64)
-    states = model(inputs_embeds=hidden, output_hidden_states=True).hidden_states
-    for place, state in enumerate(states):
-        assert (found["mean"][place], found["deviation"][place]) == pytest.approx(
-            (float(state.mean()), float(state.std()))
-        )
-    assert found["gradient"][-1] == 1.0
-
-
 def test_gradients_are_over_the_last_layers() -> None:
     """Where nothing happens in a branch, a residual sum hands every gradient on as it is."""
     model = build("residual alone", 8, 0.3)

@@ -32,19 +32,6 @@ def test_the_peak_is_of_what_lives_at_once() -> None:
     assert peak_bytes(step) == 2 * 4000
 
 
-def test_a_stack_is_left_before_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "STACKS", {"full": STACKS["full"]})
-    monkeypatch.setattr(
-        lengths,
-        "costs",
-        lambda layers, hidden: dict.fromkeys(
-            ("forward_seconds", "step_seconds", "forward_bytes", "step_bytes"), len(hidden[0]) / 8
-        ),
-    )
-    curves = measure_stacks([8, 16, 32, 64], most_seconds=8.0)
-    assert curves["full"]["step_seconds"] == curves["full"]["forward_bytes"] == [[8, 1.0], [16, 2.0], [32, 4.0]]
-
-
 def test_costs_are_measured_of_every_stack() -> None:
     curves = measure_stacks([8, 16], most_seconds=60.0)
     assert curves.keys() == STACKS.keys()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qkv.scripts.lab.history import quality
 from qkv.scripts.lab.history.models import ATTENTION, RNN, build_models
-from qkv.scripts.lab.history.quality import WARMUP, Curriculum, TimedTraining, accuracy, train_in_turns
+from qkv.scripts.lab.history.quality import Curriculum, TimedTraining, accuracy, train_in_turns
 
 
 def curriculum(seconds: float) -> Curriculum:
@@ -43,15 +43,6 @@ def test_all_get_the_same_seconds_in_turns(monkeypatch: pytest.MonkeyPatch) -> N
         assert [second for second, _ in found[name]["curve"]] == [float(share) for share in range(1, 21)]
         assert found[name]["curve"][-2][1] < found[name]["curve"][0][1]
     assert found[RNN]["tokens"] == found[ATTENTION]["tokens"]
-
-
-def test_the_rate_warms_up_and_decays_with_the_seconds() -> None:
-    training = TimedTraining(build_models(8, seed=0)[RNN], curriculum(100.0))
-    rates = []
-    for spent in (0.0, 100 * WARMUP / 2, 100 * WARMUP, 50.0, 100.0, 101.0):
-        training.spent = spent
-        rates.append(training.learning_rate() / 0.01)
-    assert rates == pytest.approx([0.0, 0.5, 0.994, 0.5, 0.0, 0.0], abs=1e-3)
 
 
 class Reverser:

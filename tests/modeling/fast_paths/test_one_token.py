@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 
 from comparison import decoder
 from qkv.modeling.fast_paths.one_token import one_token_masks
-from qkv.modeling.masking import build_mask, build_masks
+from qkv.modeling.masks.masking import build_mask, build_masks
 from qkv.modeling.position.token_layout import MaskSizes, Packing
 
 BATCH, CACHED = 2, 5

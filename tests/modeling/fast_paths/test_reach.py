@@ -5,7 +5,7 @@ import torch
 
 from comparison import decoder, encoder
 from qkv.modeling.fast_paths.reach import block_starts, drawn_count, drawn_keys, reach_of, reaches, tokens_for_all
-from qkv.modeling.pattern import PATTERNS
+from qkv.modeling.masks.pattern import PATTERNS
 from qkv.modeling.position.token_layout import TokenLayout
 
 LENGTH, SIZE = 60, 8

@@ -9,7 +9,7 @@ import reference
 from comparison import assert_same, draw, encoder, exact
 from qkv.modeling.fast_paths import windows
 from qkv.modeling.fast_paths.window_attention import Scores, attend_in_windows
-from qkv.modeling.masking import mask_rule
+from qkv.modeling.masks.masking import mask_rule
 from qkv.modeling.position.token_layout import TokenLayout
 
 LENGTH = 13

@@ -15,7 +15,7 @@ from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.kernels import chunks
 from qkv.modeling.kernels.gated_delta import DeltaInputs, GatedDeltaAttention, gated_delta_rule
 from qkv.modeling.kernels.state_cache import StateLayer
-from qkv.modeling.masking import TokenMask
+from qkv.modeling.masks.masking import TokenMask
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import PositionState
 

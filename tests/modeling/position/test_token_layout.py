@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from comparison import decoder, encoder
-from qkv.modeling.masking import build_masks
+from qkv.modeling.masks.masking import build_masks
 from qkv.modeling.position.token_layout import MaskSizes, Packing, lay_out
 
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])

@@ -2,7 +2,9 @@
 
 import copy
 import random
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 from unittest import mock
@@ -10,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 import transformers
+from accelerate import dispatch_model
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -283,6 +286,36 @@ def test_a_capture_ends_with_its_context(name: str) -> None:
     assert (len(outer), len(inner)) == (2, 1)
     assert hooks == [len(module._forward_hooks) for module in model.modules()]
     assert before == [dict(vars(module)) for module in model.modules()]
+
+
+@pytest.mark.parametrize("name", ["qkv bert", "stock bert"])
+@torch.no_grad()
+def test_forwards_in_several_threads_do_not_mix(name: str) -> None:
+    model, _, _ = built(name)
+    texts = [tiny.text(length=length) for length in (5, 6, 7, 8)]
+
+    def captured(text: dict[str, Tensor]) -> None:
+        for _ in range(5):
+            model(**text)
+
+    with qkv.capture_attention(model, layers=-1) as records, ThreadPoolExecutor() as threads:
+        list(threads.map(captured, texts))
+    expected = {text["input_ids"].shape[1]: eager(model, text, {"": "attentions"})[""][-1] for text in texts}
+    assert Counter(record.num_queries for record in records) == dict.fromkeys(expected, 5)
+    for record in records:
+        weights = expected[record.num_queries]
+        assert ((record.weights - weights) * (weights.amax((1, 2)) > 0)[:, None, :, None]).abs().max() <= CLOSE
+
+
+@torch.no_grad()
+def test_a_model_that_accelerate_places_is_captured() -> None:
+    model, inputs, _ = built("qkv gpt2")
+    with qkv.capture_attention(model, inputs) as expected:
+        pass
+    dispatch_model(model, {"": "cpu"}, force_hooks=True)
+    with qkv.capture_attention(model, inputs) as captured:
+        pass
+    assert all(torch.equal(one.weights, other.weights) for one, other in zip(captured, expected, strict=True))
 
 
 @torch.no_grad()

@@ -1,24 +1,12 @@
 """Attention layers are found by their code, and named as transformers names its outputs."""
 
-import pytest
 import torch
 
 import qkv
 import tiny
 from errors import raises_sentence
-from families.attentions import FAMILIES, built
+from families.attentions import built
 from qkv.scripts.attention.layers import attention_layers, chosen_layers
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_stacks_are_those_of_the_outputs(name: str) -> None:
-    model, _, names = built(name)
-    layers = [layer for layer in attention_layers(model) if layer.is_of_tokens]
-    assert {layer.stack for layer in layers} == set(names)
-    for stack in names:
-        own = [layer for layer in layers if layer.stack == stack]
-        assert [layer.number for layer in own] == list(range(len(own)))
-        assert all(model.get_submodule(layer.path) is layer.module for layer in own)
 
 
 def test_two_stacks_of_one_name_are_called_by_their_paths() -> None:

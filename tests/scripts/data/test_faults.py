@@ -4,7 +4,6 @@ import csv
 import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from transformers import AutoTokenizer
 from errors import raises_sentence
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.columns import as_numbers
-from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.image_data import read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
@@ -26,8 +24,6 @@ from qkv.scripts.data.readers import IMAGES
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_audio, check_image
-from qkv.scripts.prediction.evaluated_data import row_reader
-from qkv.scripts.prediction.inputs import read_input
 from recipes import recipe_of
 
 LOOSE = ["leaked_records=1"]
@@ -309,13 +305,10 @@ def test_boxes_are_where_the_photograph_shows_them(orientation: int, tmp_path: P
 
 
 def test_boxes_of_an_evaluated_table_are_placed_as_in_training(tmp_path: Path) -> None:
-    folder = coco(tmp_path / "coco", orientation=6)
-    source: Any = SimpleNamespace(task="object-detection", medium="image", labels=["red"], columns={}, name="run")
-    table = read_input(str(folder / "annotations.json"), source, {})
-    read_row, (row, *_) = row_reader(table, source, {}), table.rows
-    assert read_row(row)["objects"] == [([25.0, 40.0, 10.0, 15.0], 0)]
-    with pytest.raises(InvalidRecord, match="60 x 40"):
-        read_row({**row, "size": [80, 30]})
+    data = read_objects(infer(str(coco(tmp_path / "coco", orientation=6)), ["test_size=1"])[0])
+    ((name, table),) = data.tables.items()
+    assert (name, len(table)) == ("test", 30)
+    assert check_objects(table[0]["objects"], data.labels) == [([25.0, 40.0, 10.0, 15.0], 0)]
 
 
 def test_a_size_of_another_image_is_a_bad_record(tmp_path: Path) -> None:

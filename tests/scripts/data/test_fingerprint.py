@@ -6,7 +6,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
 
 from qkv.scripts.data.fingerprint import contents
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 from tiny_training import task_of
 
 WORDS = {"text": [f"word {n}" for n in range(2500)], "n": [None, *range(2499)]}
@@ -17,7 +17,7 @@ def task(train: object, **splits: object) -> Task:
 
 
 def of(train: object) -> str:
-    return task(train).fingerprint()
+    return fingerprint_of(task(train))
 
 
 def test_a_table_is_known_by_its_rows(tmp_path: Path) -> None:

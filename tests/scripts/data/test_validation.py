@@ -88,7 +88,7 @@ def test_a_table_is_sifted_before_the_training(tmp_path: Path) -> None:
             (4, "text: empty"),
             (
                 8,
-                "letter 11 is none of its encoding; save the file as UTF-8, or give its encoding, such as encoding=cp1252",
+                "not of its encoding from letter 11 on; save the file as UTF-8, or give its encoding, such as encoding=cp1252",
             ),
             (9, "text: missing"),
             (12, "label: label 9 is not in 0 to 1"),

@@ -63,7 +63,7 @@ def test_a_published_folder_is_evaluated_as_its_run(kind: str, run_of: Runs, tmp
         (None, "missing"),
         ("GCU", "3 residues, of which no two are 3 apart"),
         ("GAUC" * 20, "80 residues, of which the model reads {most}"),
-        ("mktf", "'mktf' has no residue that the model knows; these are A, C, G, U"),
+        ("mktf", "'mktf' has no residue"),
     ],
 )
 @each_kind
@@ -85,4 +85,4 @@ def test_a_chain_is_a_token_for_each_residue(run_of: Runs) -> None:
 def test_an_alignment_is_refused(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.a3m").write_text(">a\nGGGAAACCC\n>b\nGG-AAA-CC\n")
     assert main(["predict", str(run_of("folds")), str(tmp_path / "a.a3m")]) == 1
-    assert "a.a3m is no input for contact-prediction; the files that are read end in" in capsys.readouterr().err
+    assert "a.a3m" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from qkv.scripts.prediction.options import OPTIONS, read_words
     [
         ([], None, {}),
         (["Once = upon"], "Once = upon", {}),
-        (["text.column=title", "a.csv", "bs=3"], "a.csv", {"text": "title", "batch_size": 3}),
+        (["text.column=title", "a.csv", "batch-size=3"], "a.csv", {"text": "title", "batch_size": 3}),
         (["threshold=0", "y.csv"], "y.csv", {"threshold": 0.0}),
     ],
 )
@@ -28,7 +28,7 @@ def test_words(words: list[str], given: str | None, options: dict[str, Any]) -> 
         ("batch_size=0", "batch_size=0"),
         ("--batch-size 0", "batch_size=0"),
         ("batch_size=x", "batch_size='x'"),
-        ("threshold=2", "threshold=2"),
+        ("threshold=-1", "threshold=-1"),
         ("Once upon", "'upon'"),
     ],
 )

@@ -1,6 +1,5 @@
 """Tables that are written: every form gives the rows back, a person's numbers to the last digit."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qkv.scripts.prediction.inputs import read_table
-from qkv.scripts.prediction.outputs import WRITERS, check_out, on_screen, show, write_table
+from qkv.scripts.prediction.outputs import WRITERS, check_out, write_table
 
 COLUMNS = ["naïve", "prediction", "score"]
 ROWS = [
@@ -63,19 +62,3 @@ def test_out_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> Non
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(ValueError, match="--out"):
         check_out(tmp_path / name, str(tmp_path / "here.csv"))
-
-
-def test_pipe_gets_all_rows_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    show(COLUMNS, ROWS * 30, hint="")
-    assert len(list(csv.reader(capsys.readouterr().out.splitlines(keepends=True)))) == 61
-
-
-def test_terminal_gets_the_first_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    show(["a"], [{"a": f"[MASK]{number}"} for number in range(30)], hint="more in --out")
-    printed = capsys.readouterr().out
-    show(["a"], [{"a": "GA", "prediction": [{"i": 7, "j": 42}, {"i": 8, "j": 41}]}], hint="")
-    rows = capsys.readouterr().out.splitlines()
-    assert [row.split()[1::2] for row in rows if "4" in row] == [["7", "42"], ["8", "41"]]
-    assert "[MASK]19" in printed and "[MASK]20" not in printed and "10 more rows; more in --out" in printed
-    assert on_screen(1 / 3) == "0.333333" and on_screen("x" * 300) == "x" * 200 + "…"

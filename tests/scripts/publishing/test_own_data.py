@@ -11,8 +11,6 @@ from typing import Any, cast
 import pytest
 import torch
 from accelerate import Accelerator
-from datasets import ClassLabel, Dataset, Features, List, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.publishing.card.card import make_card, plain_card
@@ -89,29 +87,10 @@ def images(folder: Path) -> list[str]:
     return [f"data={folder / 'soups'}", "model.image_size=16", "model.patch_size=8"]
 
 
-def stored(folder: Path, features: Features, **columns: Any) -> list[str]:
-    columns["image"] = [image(number) for number in range(24)]
-    Dataset.from_dict(columns, features=features).save_to_disk(str(folder / "soups"))
-    return [f"data={folder / 'soups'}"]
-
-
-def captions(folder: Path) -> list[str]:
-    features = Features({"image": ImageFeature(), "text": Value("string")})
-    return stored(folder, features, text=SOUPS[:24])
-
-
-def boxes(folder: Path) -> list[str]:
-    kinds = {"bbox": List(List(Value("float32"))), "category": List(ClassLabel(names=["bowl", "spoon"]))}
-    objects = [{"bbox": [[1.0, 2.0, 9.0, 9.0]], "category": [int(number % 3 == 0)]} for number in range(24)]
-    return stored(folder, Features({"image": ImageFeature(), "objects": kinds}), objects=objects)
-
-
 # A recipe and data of each kind, and what the programs of the card must hold of their first row.
 KINDS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "docs-classify": (labeled, '"bowl '),
     "digits": (images, "# image.png: such as the first of the test, of 48 x 40 pixels, with 's"),
-    "shapes-captions": (captions, 'candidate_labels=["bowl '),
-    "shapes-detect": (boxes, "# image.png: such as the first of the test, of 48 x 40 pixels, with '"),
     "spoken-digits": (sounds, "# speech.wav: such as the first of the test, 0.1 s of 'low low'"),
     "translate": (pairs, '"bowl '),
     "docs-lm": (plain, '"bowl '),

@@ -35,12 +35,6 @@ def test_bytes_are_guessed_as_by_hand() -> None:
     assert found == pytest.approx(slow_bits(train, test, 3), rel=0.02)
 
 
-def test_what_repeats_is_cheap_and_noise_is_not() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, 5000)
-    assert baselines.bits(np.tile(noise[:50], 40), np.tile(noise[:50], 4)) < 0.5
-    assert baselines.bits(noise, noise[::-1]) > 7.5
-
-
 def test_the_byte_ngram_is_of_each_split() -> None:
     corpus = Corpus("c", "t", "s", {"train": ["abc" * 50], "test": ["abc" * 9], "validation": ["é"]})
     (found,) = baselines.byte_ngram(corpus).values()

@@ -65,11 +65,7 @@ def test_bits_per_byte_and_perplexity_are_of_the_loss() -> None:
     assert found["perplexity"] == pytest.approx(math.exp(nats / made.count(batch)), rel=1e-5)
     assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / batch["_bytes"].sum().item(), rel=1e-5)
     assert found["loss"] == pytest.approx(nats / made.count(batch), rel=1e-5)
-
-
-def test_without_bytes_there_are_no_bits_per_byte() -> None:
-    made = task(kind="characters")
-    assert set(made.measure({"loss": 3.0, "targets": 2.0}, [])) == {"loss", "perplexity"}
+    assert set(task(kind="characters").measure({"loss": 3.0, "targets": 2.0}, [])) == {"loss", "perplexity"}
 
 
 def test_only_targets_are_learned() -> None:
@@ -95,16 +91,6 @@ def test_a_text_is_right_when_all_of_it_is() -> None:
     sums = {name: float(value) for name, value in made.score(outputs, batch).items()}
     found = made.measure({**sums, "loss": 6.0, "targets": 6.0}, [])
     assert found == {"loss": 1.0, "accuracy": pytest.approx(5 / 6), "exact_match": 0.5}
-
-
-def test_filling_changes_nothing() -> None:
-    made = task(ECHO, "characters")
-    both, alone = (made.collate(made.train.__getitems__(which), None) for which in ([0, 1], [1]))
-    assert alone["input_ids"].shape[1] < both["input_ids"].shape[1]
-    net = model(made)
-    with torch.no_grad():
-        one, other = net(both["input_ids"]).logits[1], net(alone["input_ids"]).logits[0]
-    assert (one[: len(other)] - other).abs().max() < 1e-6
 
 
 def test_the_example_is_what_greedy_decoding_writes() -> None:

@@ -123,8 +123,8 @@ def png(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"accumulate": 2}, "accumulate=2 .*the pairs of shapes-captions .*set accumulate=1"),
-        ({"tensor_parallel": 2}, "tensor_parallel=2 .*each pair of shapes-captions .*set tensor_parallel=1"),
+        ({"accumulate": 2}, "accumulate=2"),
+        ({"tensor_parallel": 2}, "tensor_parallel=2"),
     ],
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:

@@ -66,14 +66,10 @@ def test_a_place_decides_the_crop(folder: Path) -> None:
     assert task.sizes() == {"train": 12, "validation": 4}
 
 
-def test_the_centre_is_a_square() -> None:
-    image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
-    assert center_crop(image).size == (28, 28)
-
-
 @pytest.mark.parametrize("corner", [0.0, 0.999])
 def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
     image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
+    assert center_crop(image).size == (28, 28)
     draws = np.array([corner, corner, corner, corner, 0.9])
     plain, mirrored = random_crop(image, draws), random_crop(image, np.array([*draws[:4], 0.1]))
     assert 1 <= plain.size[0] <= 64 and 1 <= plain.size[1] <= 32
@@ -83,9 +79,7 @@ def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
 def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "cat" / "0.png")
-    with pytest.raises(
-        ValueError, match="has no validation and no test split with labels, and a stream keeps none; put images in"
-    ):
+    with pytest.raises(ValueError, match="streaming=true"):
         data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))
 
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from qkv import QkvEncoderConfig
 from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.data.examples import Columns
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.masked_lm import IGNORED, MaskedLM
 from qkv.scripts.tasks.task import Task
@@ -76,14 +74,9 @@ def test_special_tokens_are_never_asked_for(task: Task) -> None:
     assert found["labels"].tolist() == [[IGNORED, 7, IGNORED, IGNORED]]
 
 
-def test_masks_are_known_where_embeddings_are_scaled_by_their_number(task: Task) -> None:
-    config = QkvEncoderConfig(**task.config, scale_embedding="token_dropout")
-    assert config.mask_token_id == task.processor.mask_token_id
-
-
 def test_metrics_and_baseline_are_over_hidden_tokens(task: Task) -> None:
     found = task.measure({"loss": 6.0, "targets": 3.0, "accuracy": 1.0}, [])
     assert found["accuracy"] == pytest.approx(1 / 3) and found["perplexity"] == pytest.approx(2.718281828**2)
     (baseline,) = task.baselines().values()
     assert 0 <= baseline["test"]["accuracy"] <= 1
-    assert isinstance(task.splits["test"], Columns)
+    assert task.config["mask_token_id"] == task.processor.mask_token_id

@@ -13,7 +13,6 @@ from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus
 from qkv.scripts.publishing.card.card import make_card
 from qkv.scripts.recipes import loading as recipe
-from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration, generator
 from qkv.scripts.training.run import Run, train
 
@@ -114,12 +113,5 @@ def test_the_program_of_the_card_makes_a_file(
 
 
 def test_rows_that_make_no_grid_are_refused() -> None:
-    with pytest.raises(ValueError, match="texts and targets of unequal numbers of tokens have no place on a grid"):
+    with pytest.raises(ValueError, match="text.tokenizer"):
         PromptedGeneration(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
-
-
-def test_other_heads_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match="'QkvEncoderForMaskedLM' does not learn from the prompts of data='tunes'; take"
-    ):
-        data.load(recipe.load("tunes", ["architecture=QkvEncoderForMaskedLM"]))

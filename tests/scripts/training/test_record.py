@@ -16,6 +16,7 @@ import qkv
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import fingerprint_of
 from qkv.scripts.training import record
 from qkv.scripts.training.record import EnergyMeter
 from qkv.scripts.training.run import build
@@ -34,7 +35,7 @@ def test_description_is_json() -> None:
     model = build(recipe, task)
     facts = json.loads(json.dumps(record.describe(recipe, task, model, Accelerator(cpu=True))))
     assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
-    assert facts["data"] == {"sizes": task.sizes(), "sha256": task.fingerprint()}
+    assert facts["data"] == {"sizes": task.sizes(), "sha256": fingerprint_of(task)}
     assert facts["versions"]["qkv"] == qkv.__version__ and facts["versions"]["torch"] == torch.__version__
     own = {name: facts["device"].pop(name) for name in ("name", "processor", "cores", "memory_gib")}
     assert facts["device"] == {"type": "cpu", "threads": torch.get_num_threads(), "processes": 1}

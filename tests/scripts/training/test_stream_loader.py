@@ -22,7 +22,7 @@ from qkv.scripts.data.stream import Shard, Stream
 from qkv.scripts.data.validation import RecordValidation, check_text
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training import state
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.sampler import MapLoader, Share
@@ -167,7 +167,9 @@ def test_loader_follows_the_examples() -> None:
     with pytest.raises(TypeError, match="stream"):
         MapLoader(task(plain()), RECIPE, share)
     one, other = task(plain()), task(replace(plain(), identity="others"))
-    assert one.sizes() == {"train": None} and one.fingerprint() == task(plain()).fingerprint() != other.fingerprint()
+    assert one.sizes() == {"train": None} and fingerprint_of(one) == fingerprint_of(task(plain())) != fingerprint_of(
+        other
+    )
 
 
 # Bad records ----------------------------------------------------------------------------------------------------------

@@ -20,11 +20,10 @@ from transformers.masking_utils import (
     or_masks,
 )
 
-from ..configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
-from ..configuration.configuration_stack import StackConfig
-from .checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
-from .pattern import PATTERNS, Predicate, touches
-from .position.token_layout import (
+from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
+from ...configuration.configuration_stack import StackConfig
+from ..checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
+from ..position.token_layout import (
     NO_PACKING,
     MaskSizes,
     Packing,
@@ -33,6 +32,7 @@ from .position.token_layout import (
     lay_out,
     token_positions,
 )
+from .pattern import PATTERNS, Predicate, touches
 
 
 class SparseMask(ABC):
@@ -122,9 +122,9 @@ def build_masks(
         return masks_from_generate(attention_mask, sizes, position_ids)
     if packing.paged and position_ids is not None:
         return masks_from_paged_cache(config, attention_mask, position_ids)
-    marks = cast("Tensor | None", attention_mask)
-    finished = marks if marks is not None and marks.ndim == 4 else None
-    layout = lay_out(hidden, sizes, marks if finished is None else None, packing)
+    mask = cast("Tensor | None", attention_mask)
+    finished = mask if mask is not None and mask.ndim == 4 else None
+    layout = lay_out(hidden, sizes, mask if finished is None else None, packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished is not None:
         check_mask_of_pairs(config, finished)

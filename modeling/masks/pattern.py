@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import bidirectional_mask_function
 
-from ..configuration.configuration_stack import StackConfig
+from ...configuration.configuration_stack import StackConfig
 
 # transformers annotates predicates with int, and calls them with tensors.
 Predicate = Callable[..., Tensor | bool]

@@ -1,0 +1,1 @@
+"""Attention masks: patterns as predicates, and the masks of a forward."""
