@@ -110,7 +110,7 @@ cells: install
 	$(VENV)/bin/pytest -q -m slow tests/cells --page model_cards/CELLS.md
 
 # Long runs, kills, full disks, in an hour; writes their page. QKV_SOAK_SEED is what all that is random follows from,
-# and QKV_SOAK_CALLS, _KILLS, _PAIRS and _WRITES say how often.
+# and QKV_SOAK_CALLS, _KILLS and _WRITES say how often.
 soak: install
 	rm -f model_cards/SOAK.json
 	nice $(VENV)/bin/pytest -q tests/soak --page model_cards/SOAK.md

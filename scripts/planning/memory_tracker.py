@@ -14,16 +14,14 @@ from torch.utils.hooks import RemovableHandle
 
 
 class MemoryTracker(TorchDispatchMode):
-    """Track the bytes of all storages made while it is on, and of those that it is given; `peak` is their maximum.
+    """Track the bytes of all storages while it is on, and of labelled ones; `peak` is their maximum, by kind.
 
-    Fake tensors count as real ones would, without what an operator allocates and frees inside itself. Kinds that are
-    `ignored` do not count. torch's MemTracker is private (torch.distributed._tools) and cannot ignore the kinds that
-    ZeRO shards; its totals agree within 0.2 %.
+    Fake tensors count as real ones, without the memory that an operator allocates and frees inside itself. torch's
+    MemTracker (torch.distributed._tools) is private; its totals agree within 0.2 %.
     """
 
-    def __init__(self, ignored: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.ignored = frozenset(ignored)
         self.kind = "activations"
         self.now: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
@@ -63,8 +61,6 @@ class MemoryTracker(TorchDispatchMode):
         """Add a storage, or change its size or kind."""
         key = id(storage)
         self.drop(key)
-        if kind in self.ignored:
-            return
         self.storages[key] = (kind, storage.nbytes(), weakref.finalize(storage, self.drop, key))
         self.now[kind] += storage.nbytes()
         if self.now.total() > self.peak.total():
@@ -84,8 +80,7 @@ class MemoryTracker(TorchDispatchMode):
 
     def forget(self, tensors: Iterable[Tensor], kind: str) -> None:
         """Take tensors that were there from beginning to end out of the peak."""
-        if kind not in self.ignored:
-            self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
+        self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
 
     def label_gradients(self, model: nn.Module) -> list[RemovableHandle]:
         """Label gradients as soon as they are complete, until the returned hooks are removed."""

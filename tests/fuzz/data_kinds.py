@@ -155,29 +155,6 @@ def check_jsonl(path: Path, whole: bytes, rows: list[Row]) -> None:
     assert len(rows) == sum(bool(line.strip()) for line in text_of(path).split(b"\n"))
 
 
-def check_json(path: Path, whole: bytes, rows: list[Row]) -> None:
-    """Compare the good rows with the objects of the list, or of the lines where the file is none."""
-    value = parsed(text_of(path))
-    if isinstance(value, list):
-        expected = [(number, each) for number, each in enumerate(value, start=1) if isinstance(each, dict)]
-        assert repr(good(rows)) == repr(expected) and len(rows) == len(value)
-    elif good(rows):
-        check_jsonl(path, whole, rows)
-
-
-def check_text(path: Path, whole: bytes, rows: list[Row]) -> None:
-    """Compare the rows with the lines of the file; what is not UTF-8 is no good one."""
-    expected: list[tuple[int, str | None]] = []
-    for number, line in enumerate(text_of(path).split(b"\n"), start=1):
-        if line.strip():
-            try:
-                expected.append((number, line.decode().rstrip("\r")))
-            except UnicodeDecodeError:
-                expected.append((number, None))
-    found = [(number, None if isinstance(row, InvalidRecord) else row["text"]) for number, row in rows]
-    assert found == expected
-
-
 def check_csv(path: Path, whole: bytes, rows: list[Row]) -> None:
     """Compare the rows with those of the standard library's reader; beside rows of errors, look for their cells."""
     text = text_of(path).decode(errors="surrogateescape")
@@ -238,10 +215,6 @@ KINDS = {
     "jsonl": Kind(
         table("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'), all_rows, check_jsonl, has_bad_rows
     ),
-    "json": Kind(
-        table("x.json", '[{"text": "a", "label": 1}, {"text": "b", "label": 0}]'), all_rows, check_json, has_bad_rows
-    ),
-    "txt": Kind(table("x.txt", "one\ntwo\n\nthree\n"), all_rows, check_text, has_bad_rows),
     "parquet": Kind(parquet, all_rows, check_parquet, has_bad_rows),
     "recipe": Kind(table("x.yaml", RECIPE.read_text(encoding="utf-8")), lambda path: load(str(path)), check_recipe),
 }

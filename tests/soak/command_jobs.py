@@ -116,35 +116,9 @@ def main(text: str) -> int:
     torch.set_num_threads(1)
     datasets.config.HF_DATASETS_CACHE = Path(f"{job['folder']}-cache")
     os.chdir(job["folder"])  # so that names in records are the same everywhere
-    if later := job.get("later"):
-        return together(job, later)
     began, told = time.monotonic(), disturb(job)
     status = cli.main(job["words"])
     if (note := job.get("note")) and int(os.environ.get("RANK", 0)) == 0:
         Path(note).write_text(json.dumps({"seconds": time.monotonic() - began, **told()}))
     sys.stdout.flush()
     return status
-
-
-def together(job: dict[str, Any], later: list[float]) -> int:
-    """Do a job in several processes, each so many seconds after it began, and leave a note of how each ended."""
-    children = []
-    for number, seconds in enumerate(later):
-        child = os.fork()
-        if not child:
-            status = 99
-            try:
-                log = os.open(f"{job['folder']}-log-{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-                os.dup2(log, 1), os.dup2(log, 2)
-                time.sleep(seconds)
-                status = cli.main(job["words"])
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    Path(job["note"]).write_text(json.dumps(ended))
-    return 0

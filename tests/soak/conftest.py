@@ -15,9 +15,9 @@ HEAD = """# Long runs, kills, full disks
 
 <!-- Written by `make soak`. Change tests/soak, never this file. -->
 
-What thousands of calls leave behind, and what is left where a program is killed, finds its disk full or meets another one
-in its folder. Memory is the process's own (`RssAnon`) after everything that is free was given back; its growth is that of
-the line which fits all measurements best. [`{record}`]({record}) has the seed and the figures of each row.
+What thousands of calls leave behind, and what is left where a program is killed or finds its disk full. Memory is the
+process's own (`RssAnon`) after everything that is free was given back; its growth is that of the line which fits all
+measurements best. [`{record}`]({record}) has the seed and the figures of each row.
 
 {made_with} {processor}.
 

@@ -1,4 +1,4 @@
-"""Thousands of calls of `generate`: in one thread, in several, in forked and spawned workers.
+"""Thousands of calls of `generate`, in one thread and in several.
 
 `main` runs in a process that was forked for it, and writes what it found as JSON.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel
 from watching import anonymous_memory, deadline, growth
 
@@ -179,49 +178,9 @@ def threaded(count: int, seed: int, threads: int, *, one_model: bool) -> dict[st
     return {"calls": done, "threads": threads, "other tokens": different}
 
 
-class Generated(Dataset):
-    """The tokens of calls, computed where they are asked for."""
-
-    def __init__(self, calls: list[Call]) -> None:
-        self.calls = calls
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.calls[index].run(shared)
-
-
-def first(batch: list[Tensor]) -> Tensor:
-    """The one item of a batch."""
-    return batch[0]
-
-
-def in_workers(count: int, seed: int, how: str) -> dict[str, Any]:
-    """Run calls in workers of a DataLoader, after this process has used all its threads."""
-    busy(seed)
-    data = Generated(calls(count, seed + 2))
-    expected = [call.run(shared) for call in data.calls]
-    loader = DataLoader(data, num_workers=2, multiprocessing_context=how, collate_fn=first)
-    with deadline(300):
-        found = list(loader)
-    pairs = zip(data.calls, found, expected, strict=True)
-    return {"calls": count, "other tokens": [str(call) for call, one, other in pairs if not torch.equal(one, other)]}
-
-
-def busy(seed: int) -> None:
-    """Start the pool of threads that torch computes with, and use it."""
-    torch.set_num_threads(4)
-    torch.manual_seed(seed)
-    for _ in range(20):
-        torch.randn(400, 400) @ torch.randn(400, 400)
-        torch.randn(10**6).exp().sum()
-
-
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "repeated": repeated,
     "threaded": threaded,
-    "in_workers": in_workers,
 }
 
 

@@ -1,4 +1,4 @@
-"""Calls of `generate` without end: the same tokens, the same memory, no deadlock, in threads and workers too."""
+"""Calls of `generate` without end: the same tokens, the same memory, no deadlock, in threads too."""
 
 import json
 from collections.abc import Callable
@@ -38,12 +38,3 @@ def test_threads_generate_what_one_does(tmp_path: Path, record: Callable[..., No
     assert found["other tokens"] == [], found
     what = f"`generate` in 8 threads, {'all on one model' if one_model else 'on all models'}"
     record(what, f"{found['calls']:,} calls", "the same tokens as alone, no deadlock", **found)
-
-
-@pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_workers_of_a_loader_generate_what_the_main_process_does(
-    tmp_path: Path, record: Callable[..., None], how: str
-) -> None:
-    found = answer(tmp_path, "in_workers", count=300, seed=SEED, how=how)
-    assert found["other tokens"] == [], found
-    record(f"`generate` in two workers of a DataLoader, by {how}", "300 calls", "the same tokens, no deadlock", **found)
