@@ -81,6 +81,13 @@ def test_mask(stack, pattern):
     assert torch.equal(actual, expected(stack, pattern))
 
 
+@pytest.mark.parametrize("kernel", [1, 5, 9])
+def test_convolutions_may_be_wider_than_a_row(kernel, monkeypatch):
+    monkeypatch.setitem(PREDICATES, "convolutional", partial(PREDICATES["convolutional"], kernel=kernel))
+    config = decoder(pattern="convolutional", **{**GRID, "grid_kernel": kernel})
+    assert torch.equal(seen_by(config, MaskSizes.of(config, LENGTH, None)), expected(decoder, "convolutional"))
+
+
 @EVERY_PATTERN
 @STACKS
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -145,16 +152,24 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 
 RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
 
 
+PACKED = {
+    "positions": {"position_ids": RESTARTS},
+    "later positions": {"position_ids": RESTARTS + 7},
+    "boundaries": {"cu_seq_lens_q": torch.tensor([0, 5, 9, 11], dtype=torch.int32)},
+}
+
+
 @EVERY_PATTERN
 @STACKS
-@pytest.mark.parametrize("ones", [False, True], ids=["no mask", "mask of ones"])
-@pytest.mark.parametrize("start", [0, 7], ids=["from zero", "shifted"])
-def test_mask_of_packed_documents(stack, pattern, ones, start):
-    config = config_of(stack, pattern)
-    keep = torch.ones(BATCH, LENGTH) if ones else None
-    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, position_ids=RESTARTS + start)
-    wanted = expected(stack, pattern, documents=DOCUMENTS, positions=RESTARTS)
-    assert torch.equal(actual, wanted)
+@pytest.mark.parametrize("keep", [None, torch.ones(BATCH, LENGTH)], ids=["no mask", "mask of ones"])
+@pytest.mark.parametrize("by", PACKED)
+def test_mask_of_packed_documents(stack, pattern, keep, by):
+    config, rows = config_of(stack, pattern), [0, 0] if by == "boundaries" else [0, 1]
+    sizes = MaskSizes.of(config, LENGTH, None)
+    wanted = expected(stack, pattern, documents=DOCUMENTS[rows], positions=RESTARTS[rows])
+    assert torch.equal(seen_by(config, sizes, keep, **PACKED[by]), wanted)
+    built = build_masks(config, hidden(), sizes, keep, Packing(**PACKED[by]))
+    assert torch.equal(built.positions.expand(BATCH, -1), PACKED[by].get("position_ids", RESTARTS[rows]))
 
 
 @EVERY_PATTERN
@@ -172,21 +187,6 @@ def test_mask_of_documents_packed_into_a_static_cache(pattern, used):
     keys, first = sizes.keys(0)
     wanted = expected(decoder, pattern, documents=DOCUMENTS, positions=RESTARTS)
     assert torch.equal(actual, wanted[..., first : first + keys])
-
-
-@EVERY_PATTERN
-@STACKS
-@pytest.mark.parametrize("ones", [False, True], ids=["no mask", "mask of ones"])
-def test_mask_of_packed_boundaries(stack, pattern, ones):
-    config = config_of(stack, pattern)
-    keep = torch.ones(BATCH, LENGTH) if ones else None
-    boundaries = torch.tensor([0, 5, 9, 11], dtype=torch.int32)
-    sizes = MaskSizes.of(config, LENGTH, None)
-    actual = seen_by(config, sizes, keep, cu_seq_lens_q=boundaries)
-    rows = {"documents": DOCUMENTS[:1].expand(BATCH, -1), "positions": RESTARTS[:1].expand(BATCH, -1)}
-    assert torch.equal(actual, expected(stack, pattern, **rows))
-    built = build_masks(config, hidden(), sizes, keep, Packing(cu_seq_lens_q=boundaries))
-    assert torch.equal(built.positions.expand(BATCH, -1), rows["positions"])
 
 
 @EVERY_PATTERN

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import tiny
+from errors import raises_sentence
 from qkv.modeling import QkvEncoderDecoderForConditionalGeneration
 
 pytestmark = pytest.mark.upstream
@@ -43,5 +44,5 @@ def test_two_vocabularies_are_not_resized_as_one() -> None:
     model = tiny.precise(QkvEncoderDecoderForConditionalGeneration, "bart", **fields)
     assert model(**tiny.pairs() | {"input_ids": torch.full((2, 7), 49)}).logits.shape[-1] == tiny.VOCABULARY
     assert model.resize_token_embeddings() is model.get_input_embeddings()
-    with pytest.raises(ValueError, match="source and target have vocabularies of 50 and 61 tokens"):
+    with raises_sentence("50", "61"):
         model.resize_token_embeddings(70)

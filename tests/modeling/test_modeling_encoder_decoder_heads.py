@@ -20,6 +20,7 @@ from transformers import (
 import qkv
 import reference
 import tiny
+from errors import raises_sentence
 from qkv.configuration.axes import PositionName
 from qkv.modeling import (
     QkvEncoderDecoderEncoderModel,
@@ -92,21 +93,21 @@ def test_no_cache_is_kept_unless_asked(model_class: Any) -> None:
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_what_cannot_be_read_is_refused(model_class: Any) -> None:
     model, inputs = tiny.precise(model_class, "bart"), source()
-    with pytest.raises(ValueError, match="padding in front of a text, where the decoder's start token belongs"):
+    with raises_sentence("attention_mask"):
         model(inputs["input_ids"], inputs["attention_mask"].flip(-1))
     embedded = model.get_input_embeddings()(inputs["input_ids"])
-    with pytest.raises(ValueError, match="give decoder_input_ids, decoder_inputs_embeds, or labels"):
+    with raises_sentence("decoder_input_ids", "decoder_inputs_embeds"):
         model(inputs_embeds=embedded, attention_mask=inputs["attention_mask"])
 
 
 def test_a_text_that_does_not_end_is_refused() -> None:
     model, inputs = tiny.precise(QkvEncoderDecoderForSequenceClassification, "bart"), source()
     inputs["input_ids"][1] = 7
-    with pytest.raises(ValueError, match=f"row 1 of input_ids has no eos_token_id={tiny.END}; end each text with it"):
+    with raises_sentence("input_ids", f"eos_token_id={tiny.END}"):
         model(**inputs)
-    with pytest.raises(ValueError, match="decoder inputs of 4 tokens are not the 7 of the text; leave them out"):
+    with raises_sentence("4", "7"):
         model(**source(), decoder_input_ids=torch.full((tiny.BATCH, 4), 5))
-    with pytest.raises(ValueError, match="has no eos_token_id=None"):
+    with raises_sentence("eos_token_id=None"):
         tiny.precise(QkvEncoderDecoderForSequenceClassification, "bart", eos_token_id=None)(**source())
 
 

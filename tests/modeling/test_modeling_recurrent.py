@@ -168,7 +168,7 @@ def test_an_assistant_that_is_wrong_is_taken_back() -> None:
 @pytest.mark.parametrize("implementation", ["quantized", "offloaded"])
 def test_caches_for_keys_and_values_are_refused(implementation: str) -> None:
     model = odd("gru", "dot", "none", True)
-    with pytest.raises(ValueError, match=f"cache_implementation='{implementation}' is for keys and values, a recurr"):
+    with pytest.raises(ValueError, match=f"cache_implementation='{implementation}'"):
         model.generate(**batch(), max_new_tokens=2, cache_implementation=implementation)
 
 
@@ -192,7 +192,7 @@ def test_generation_shows_the_alignment_of_each_step() -> None:
 
 def test_without_anything_to_decode_there_is_one_sentence() -> None:
     for model in (odd("gru", "dot", "none", True), odd("gru", "dot", "none", True).model):
-        with pytest.raises(ValueError, match="give decoder_input_ids, decoder_inputs_embeds, or labels"):
+        with pytest.raises(ValueError, match="decoder_input_ids"):
             model(**batch())
 
 

@@ -168,12 +168,16 @@ def test_other_calls_take_the_long_way() -> None:
             model(inputs_embeds=model.model.embed_tokens(IDS[:, :1]), past_key_values=first.past_key_values)
             model(IDS[:, :1], past_key_values=StaticCache(model.config, max_cache_len=9))
     assert not rows
+    recorded = build(output_hidden_states=True)
+    cache = recorded(IDS).past_key_values
+    with stand_ins(recorded), torch.no_grad():
+        assert len(recorded(IDS[:, :1], past_key_values=cache).hidden_states) == 3
 
 
-@pytest.mark.parametrize("position", ["learned", "rope", "alibi"])
+@pytest.mark.parametrize("position", ["learned", "rope", "t5", "kerple"])
 @pytest.mark.parametrize("given", [None, [[6]], [[9], [30], [6], [7], [8]]], ids=str)
 def test_a_step_without_a_mask_has_the_positions_of_one_with(given: Any, position: str) -> None:
-    model, ones = build(position=position), torch.ones(5, 7)
+    model, ones = tiny.jitter(build(position=position)).eval(), torch.ones(5, 7)
     outputs, placed = [], None if given is None else torch.tensor(given)
     with torch.no_grad():
         for plans, mask in ((execution.PLANS, None), (execution.PLANS, ones), ([], None)):
@@ -253,9 +257,9 @@ def write_to_data(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def write_one_number(model: PreTrainedModel) -> PreTrainedModel:
-    mlp = model.model.layers[0].mlp
-    mlp.up_proj.weight.data[3, 2] += 5
-    mlp.down_proj.bias.data[1] += 5
+    layer = model.model.layers[0]
+    layer.self_attn.q_proj.weight.data[3, 2] += 5
+    layer.mlp.up_proj.bias.data[1] += 5
     return model
 
 
