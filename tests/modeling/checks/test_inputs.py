@@ -1,4 +1,4 @@
-"""What is right passes: the other side of `test_misuse.py`, where each sentence is."""
+"""What is right passes: the other side of `test_misuse.py`."""
 
 from typing import Any
 
