@@ -90,9 +90,7 @@ def pop_changes(config_class: "type[QkvConfig]", typed: dict[str, object]) -> di
     for name in typed:
         config_class.check_spelling(name)
         if name in config_class.known_fields() - own and not hasattr(config_class, name):
-            raise ValueError(
-                f"{name} belongs to the parts of a saved {config_class.__name__}; change it in one of them"
-            )
+            raise ValueError(f"{name} belongs to parts of a saved {config_class.__name__}; change it in one of them")
     changes = {name: typed.pop(name) for name in own & set(typed) - set(config_class.sub_configs)}
     return {name: value for name, value in changes.items() if (name, value) != ("dtype", "auto")}  # the saved one
 

@@ -66,7 +66,7 @@ def patches(count: int, pixels: Tensor, patch: Any, processor: Any) -> Positions
 
     `patch` is the side of a patch, a pair of sides, or None where the config has none, as of convolutional features.
     """
-    shape = grid_of(count, *pixels.shape[-2:], patch)
+    shape = grid_of(count, pixels.shape[-2], pixels.shape[-1], patch)
     if shape is None:
         return None
     (rows, columns), prefix = shape

@@ -75,7 +75,8 @@ def draw_map(axis: Axes, values: Any, names: tuple[str, str], **options: Any) ->
     image = axis.imshow(values, aspect="auto", origin="lower" if names[0] == "head" else "upper", **options)
     axis.set(xlabel=names[0], ylabel=names[1])
     for side in (axis.xaxis, axis.yaxis):
-        side.get_major_locator().set_params(integer=True)
+        locator: Any = side.get_major_locator()
+        locator.set_params(integer=True)
     figure: Any = axis.figure
     figure.colorbar(image, ax=axis)
 
