@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +306,8 @@ def test_boxes_are_where_the_photograph_shows_them(orientation: int, tmp_path: P
 
 
 def test_boxes_of_an_evaluated_table_are_placed_as_in_training(tmp_path: Path) -> None:
-    data = read_objects(infer(str(coco(tmp_path / "coco", orientation=6)), ["test_size=1"])[0])
+    recipe = infer(str(coco(tmp_path / "coco", orientation=6)))[0]
+    data = read_objects(replace(recipe, data=replace(recipe.data, test_size=1.0)))
     ((name, table),) = data.tables.items()
     assert (name, len(table)) == ("test", 30)
     assert check_objects(table[0]["objects"], data.labels) == [([25.0, 40.0, 10.0, 15.0], 0)]
