@@ -99,7 +99,7 @@ def in_order(id2label: object) -> dict[int, str] | None:
     """Return labels in the order of their numbers, in which scores are read; ValueError where there are gaps."""
     if id2label is None:
         return None
-    given = id2label if isinstance(id2label, dict) else {"": None}
+    given: dict[Any, Any] = id2label if isinstance(id2label, dict) else {"": None}
     labels, numbers = {str(number): given[number] for number in given}, list(map(str, range(len(given))))
     if {*labels} != {*numbers} or not all(isinstance(label, str | int) for label in labels.values()):
         raise ValueError(f"id2label={shortened(id2label)} is no dict of labels numbered 0, 1, … such as {{0: 'cat'}}")
@@ -166,7 +166,7 @@ class QkvConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
 
     def __setattr__(self, name: str, value: object) -> None:
-        kind = type(self)
+        kind: Any = type(self)
         if is_fixed(kind, name):
             if getattr(self, name) != value:
                 fixed = shortened(getattr(self, name))
@@ -186,7 +186,8 @@ class QkvConfig(PreTrainedConfig):
     @property
     def embedding_width(self) -> int:
         """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
-        return int(getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0))
+        width: int = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
+        return width
 
     @property
     def output_attentions(self) -> bool:

@@ -1,6 +1,6 @@
 """Models of residues and of their pairs: AlphaFold 2's Evoformer, and the folding trunk of ESMFold."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, OuterProductName
 from .configuration_attention import check_head_size
@@ -76,7 +76,7 @@ class PairBlocksConfig(QkvConfig):
             intermediate_size=self.pair_intermediate_size,
         )
 
-    def part(self, **sizes: int | float) -> StackConfig:
+    def part(self, **sizes: Any) -> StackConfig:
         """Return the config of a part of these sizes."""
         return StackConfig(
             **sizes,
