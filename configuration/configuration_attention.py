@@ -127,8 +127,7 @@ class AttentionConfig(PatternConfig):
     @property
     def rope_by_pattern(self) -> bool:
         """True where `rope_parameters` hold a set for each pattern."""
-        parameters = self.rope_parameters or {}
-        return any(word in parameters for word in CACHE_LAYER_TYPES)
+        return bool(self.nested_rope_parameter_keys(self.rope_parameters or {}))
 
     def rope_of(self, pattern: str | None) -> Fields:
         """Return the rotary parameters of the layers of a pattern."""

@@ -186,8 +186,8 @@ class QkvConfig(PreTrainedConfig):
     @property
     def embedding_width(self) -> int:
         """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
-        width: int = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
-        return width
+        width: Any = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
+        return int(width)
 
     @property
     def output_attentions(self) -> bool:

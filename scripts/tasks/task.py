@@ -87,10 +87,9 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; columns that begin with an underscore are not inputs of the model.
+        """Make a batch of records; the model does not read columns that begin with an underscore.
 
-        In training random changes follow from `(seed, place)` alone, with the `places` in the endless order that all
-        processes share. In evaluation there are none.
+        Random changes follow from the seed and the `places` in the order of training; evaluation has none.
         """
         return stack(records)
 
