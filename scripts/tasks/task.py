@@ -87,10 +87,7 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; the model does not read columns that begin with an underscore.
-
-        Random changes follow from the seed and the `places` in the order of training; evaluation has none.
-        """
+        """Make a batch, with random changes by `places` in training; the model reads no column that begins with _."""
         return stack(records)
 
     def count(self, batch: Batch) -> int | Tensor:
