@@ -102,12 +102,6 @@ class Task:
         """Return predictions beside their references, for metrics of a whole split."""
         return []
 
-    @torch.no_grad()
-    def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
-        """Return the answers for some records."""
-        batch = send_to_device(self.collate(records, None), model.device)
-        return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
-
     def shown(self, answer: Answer) -> Record:
         """Return the columns of an answer in a table of rows."""
         return {"reference": answer[1], "prediction": answer[0]}
@@ -165,6 +159,13 @@ def fingerprint_of(task: Task) -> str:
         for part in contents(split):
             digest.update(name.encode() + part)
     return digest.hexdigest()
+
+
+@torch.no_grad()
+def predict(task: Task, model: Any, records: Sequence[Record]) -> list[Answer]:
+    """Return the answers of a task for some records."""
+    batch = send_to_device(task.collate(records, None), model.device)
+    return task.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
 
 def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:
