@@ -33,9 +33,15 @@ SIZES = {
 }
 MODELS = {"encoder": (encoder, QkvEncoderModel), "decoder": (decoder, QkvDecoderModel)}
 IDS = torch.randint(11, (3, LENGTH), generator=torch.Generator().manual_seed(0))
-PADDED = torch.ones(3, LENGTH, dtype=torch.long)
-PADDED[0, 20:], PADDED[1, 5:] = 0, 0
-MASKS = {"none": None, "padded": PADDED, "ones": torch.ones_like(PADDED)}
+RIGHT = (torch.arange(LENGTH) < torch.tensor([[20], [5], [24]])).long()
+MASKS = {
+    "none": None,
+    "ones": torch.ones_like(RIGHT),
+    "right": RIGHT,
+    "left": RIGHT.flip(1),
+    "inside": RIGHT & (torch.arange(LENGTH) % 7 != 3),
+    "empty row": RIGHT * torch.tensor([[1], [0], [1]]),
+}
 CASES = itertools.product(MODELS, get_args(PositionName), get_args(PatternName), MASKS)
 
 
@@ -77,7 +83,7 @@ def test_each_plan_gives_the_numbers_of_the_plain_one(stack: str, position: str,
 def test_padding_and_windows_have_plans() -> None:
     model = built("encoder", position="rope", pattern="sliding")
     model.remove_padding = True
-    assert computed(model, PADDED, [*PLANS])[0] == ["DocumentPlan"]
+    assert computed(model, RIGHT, [*PLANS])[0] == ["DocumentPlan"]
     assert computed(model, None, [*PLANS])[0] == ["WindowPlan"]
 
 
