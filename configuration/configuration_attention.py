@@ -1,17 +1,26 @@
-"""Attention: heads, position encoding, rotary parameters."""
+"""Attention: heads, position encoding, rotary parameters, kernels."""
 
 from copy import deepcopy
 from difflib import get_close_matches
 from math import inf
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import GRID_PATTERNS, ROTARY_POSITIONS, FeatureMapName, KernelName, PatternName, PositionName, ProjectionName
-from .configuration_base import Derived, at_least, checked, positive, rate
+from .axes import (
+    BIAS_POSITIONS,
+    GRID_PATTERNS,
+    RECURRENT_KERNELS,
+    ROTARY_POSITIONS,
+    STATE_KERNELS,
+    FeatureMapName,
+    KernelName,
+    PatternName,
+    PositionName,
+    ProjectionName,
+)
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
-from .fields import check_choice
-from .kernel_rules import check_kernel
+from .fields import Derived, Fields, at_least, check_choice, positive, rate
 
 # Each kind of rope scaling with the parameters it cannot do without.
 ROPE_NEEDS = {
@@ -22,19 +31,15 @@ ROPE_NEEDS = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }
 ROPE_TYPES = tuple(ROPE_NEEDS)
-ROPE_NUMBERS = frozenset(
-    "rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor "
-    "beta_fast beta_slow".split()
-)
-ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0, 1, "above 0 and at most 1")}
+# Numbers among rotary parameters with their bounds; all are above 0.
+POSITIVE = "rope_theta original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
+ROPE_NUMBERS = {**dict.fromkeys(POSITIVE, (0, inf)), "factor": (1, inf), "partial_rotary_factor": (0, 1)}
 
 
-@checked
 class AttentionConfig(PatternConfig):
     """Configure the attention of one stack: heads, position encoding and attention pattern.
 
     Args:
-        hidden_size: Width of the hidden states.
         num_attention_heads: Number of query heads.
         num_key_value_heads: Number of key-value heads; fewer than `num_attention_heads` is grouped-query attention, 1
             is multi-query attention. None is `num_attention_heads`.
@@ -44,7 +49,6 @@ class AttentionConfig(PatternConfig):
         query_key_norm: Whether the queries and keys of each head are normalised (Qwen3).
         attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2).
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
-        attention_dropout: Dropout probability of the attention weights.
         position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
             (DALL-E); `sinusoidal`, sines and cosines interleaved (Transformer), `sinusoidal_concat`, sines before
             cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope` and
@@ -80,14 +84,16 @@ class AttentionConfig(PatternConfig):
     position: PositionName = "learned"
     max_position_embeddings: int = at_least(1, 512)
     position_offset: int = at_least(0, 0)
-    rope_parameters: RopeParameters | dict[str, Any] | None = None
+    rope_parameters: RopeParameters | Fields | None = None
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     kernel: KernelName = "softmax"
     feature_map: FeatureMapName = "elu"
 
     def __post_init__(self, **kwargs: object) -> None:
-        check_contradictions(self, kwargs)
+        turned = self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs
+        if turned and self.position not in ROTARY_POSITIONS:
+            raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
@@ -99,8 +105,7 @@ class AttentionConfig(PatternConfig):
         # transformers fills it in place, and what was given may be shared.
         self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)
-        if self.position not in ROTARY_POSITIONS:
-            # transformers fills in a default for whoever has the field.
+        if self.position not in ROTARY_POSITIONS:  # transformers fills in a default
             self.rope_parameters = None
 
     @property
@@ -115,17 +120,16 @@ class AttentionConfig(PatternConfig):
         """Number of rows that the tokens after the text fill."""
         return -(-(self.max_position_embeddings - self.text_length) // self.grid_columns)
 
-    def nested_rope_parameter_keys(self, rope_parameters: RopeParameters | dict[str, Any]) -> list[str]:
+    def nested_rope_parameter_keys(self, rope_parameters: RopeParameters | Fields) -> list[str]:
         """Return the patterns that rotary parameters are nested under, where transformers looks for types of layers."""
         return [word for word in rope_parameters if word in CACHE_LAYER_TYPES]
 
     @property
     def rope_by_pattern(self) -> bool:
         """True where `rope_parameters` hold a set for each pattern."""
-        parameters = self.rope_parameters or {}
-        return any(word in parameters for word in CACHE_LAYER_TYPES)
+        return bool(self.nested_rope_parameter_keys(self.rope_parameters or {}))
 
-    def rope_of(self, pattern: str | None) -> dict[str, Any]:
+    def rope_of(self, pattern: str | None) -> Fields:
         """Return the rotary parameters of the layers of a pattern."""
         parameters = dict(self.rope_parameters or {})
         return parameters[str(pattern)] if self.rope_by_pattern else parameters
@@ -140,25 +144,26 @@ class AttentionConfig(PatternConfig):
 
     def validate_positions(self) -> None:
         """Check that the position encoding has the sizes it needs."""
+        size, text, buckets = self.max_position_embeddings, self.text_length, self.relative_attention_num_buckets
+        position, distance = f"position={self.position!r}", self.relative_attention_max_distance
         if self.position.startswith("sinusoidal") and self.hidden_size % 2:
-            raise ValueError(
-                f"position={self.position!r} pairs sines with cosines, so hidden_size={self.hidden_size} must be even"
-            )
-        if self.position == "grid" and self.max_position_embeddings <= self.text_length:
-            raise ValueError(
-                f"position='grid' has rows after its text, so max_position_embeddings={self.max_position_embeddings} "
-                f"must exceed text_length={self.text_length}"
-            )
-        check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
+            raise ValueError(f"{position} pairs sines with cosines, so hidden_size={self.hidden_size} must be even")
+        if self.position == "grid" and size <= text:
+            raise ValueError(f"{position} has rows: max_position_embeddings={size} must exceed text_length={text}")
+        if buckets < 4 or buckets % 2:  # T5's, half exact and half logarithmic
+            raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
+        if distance <= buckets:
+            names = f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
+            raise ValueError(names)
 
     def validate_kernel(self) -> None:
-        """Check that a kernel without scores is asked for nothing that acts on scores."""
+        """Check that a kernel that keeps a state is asked for nothing that acts on single pairs of tokens."""
         check_kernel(self)
 
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
         if self.position in ROTARY_POSITIONS:
-            check_rope(dict(self.rope_parameters or {}), self.layer_patterns)
+            check_rope(dict(self.rope_parameters or {}), self.layer_patterns if self.rope_by_pattern else [])
             super().validate_rope()
 
 
@@ -174,48 +179,50 @@ def check_grid(config: AttentionConfig, tokens: str) -> None:
         raise ValueError(f"{words[0]} needs tokens in rows of one length, which {tokens} do not fill; use another word")
 
 
-def check_contradictions(config: AttentionConfig, given: dict[str, object]) -> None:
-    """Raise ValueError on rotary parameters without `position="rope"`, and on `layer_types`, which is derived."""
-    if "layer_types" in given:
-        raise ValueError("layer_types is derived here; set pattern, to one word for each layer")
-    given_rope = config.rope_parameters or "rope_theta" in given or "rope_scaling" in given
-    if given_rope and config.position not in ROTARY_POSITIONS:
-        raise ValueError(f"rope_parameters is set but position={config.position!r}; set position='rope' or drop it")
-
-
 def check_head_size(hidden_size: int, heads: int) -> None:
     """Raise ValueError where the hidden size does not divide into heads."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
 
 
-def check_buckets(buckets: int, distance: int) -> None:
-    """Raise ValueError where T5's buckets, half exact and half logarithmic, do not reach the maximum distance."""
-    if buckets < 4 or buckets % 2:
-        raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
-    if distance <= buckets:
-        raise ValueError(
-            f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
-        )
-
-
-def check_rope(given: dict[str, object], patterns: list[PatternName]) -> None:
-    """Raise ValueError on wrong rotary parameters, given once or for each pattern."""
-    if not CACHE_LAYER_TYPES.keys() & given.keys():
-        check_rope_parameters(given)
+def check_kernel(config: AttentionConfig) -> None:
+    """Raise ValueError where the kernel cannot do what other fields ask for."""
+    kernel, patterns = f"kernel={config.kernel!r}", {*config.layer_patterns} - {"full"}
+    if config.kernel in RECURRENT_KERNELS:
+        check_order(config)
+    if config.kernel not in STATE_KERNELS:
         return
-    for word in dict.fromkeys([*patterns, *given]):
+    if config.position in (*BIAS_POSITIONS, "xpos"):
+        raise ValueError(f"{kernel} has no scores for position={config.position!r}; use 'rope' or kernel='softmax'")
+    if patterns:
+        raise ValueError(f"{kernel} keeps one state of all tokens, got pattern={min(patterns)!r}; use 'full'")
+    for name, default in (("attention_dropout", 0), ("attention_multiplier", None)):
+        if getattr(config, name) != default:
+            raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")
+
+
+def check_order(config: AttentionConfig) -> None:
+    """Raise ValueError where a kernel whose tokens act one after another would read both ways, or an encoder."""
+    kernel, right = f"kernel={config.kernel!r}", "'linear' or 'softmax'"
+    if not config.causal:
+        raise ValueError(f"{kernel} reads from left to right, which {type(config).__name__} does not; use {right}")
+    if getattr(config, "cross_attention", False):
+        raise ValueError(f"{kernel} has no cross-attention, got cross_attention=True; use {right}")
+
+
+def check_rope(given: Fields, patterns: list[PatternName]) -> None:
+    """Raise ValueError on wrong rotary parameters, given once or for each pattern."""
+    for word in dict.fromkeys([*patterns, *given]) if patterns else ():
         check_choice(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
-        parameters = given.get(word)
-        if not isinstance(parameters, dict):
+        if not isinstance(given.get(word), dict):
             raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
-        check_rope_parameters(parameters)
+    for parameters in given.values() if patterns else [given]:
+        check_scaling({name: value for name, value in parameters.items() if value is not None})
 
 
-def check_rope_parameters(given: dict[str, Any]) -> None:
+def check_scaling(given: Fields) -> None:
     """Raise ValueError on an unknown type of scaling, and on missing or contradicting parameters."""
-    given = {name: value for name, value in given.items() if value is not None}
-    kind = given.get("rope_type", "")
+    kind = str(given.get("rope_type", ""))
     check_choice(ROPE_TYPES, "rope_type", kind)
     if missing := [name for name in ROPE_NEEDS[kind] if name not in given]:
         raise ValueError(f"rope_type={kind!r} needs {', '.join(missing)} in rope_parameters {given}")
@@ -234,10 +241,7 @@ def check_rope_parameter(name: str, value: object) -> None:
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
     if name in ROPE_NUMBERS:
-        low, high, bounds = ROPE_BOUNDS.get(name, (0, inf, "above 0"))
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not (0 < value < inf and low <= value <= high)
-        ):
-            raise ValueError(f"{name}={value!r} of rope_parameters must be a finite number {bounds}")
+        low, high = ROPE_NUMBERS[name]
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+        if not (0 < number < inf and low <= number <= high):
+            raise ValueError(f"{name}={value!r} of rope_parameters must be finite, above 0 and from {low} to {high}")

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
 from .configuration_attention import check_grid
-from .configuration_base import Derived, at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
+from .fields import Derived, at_least, bounded, rate
 
 
 def are_sizes(sizes: list[int] | tuple[int, ...]) -> bool:
@@ -14,7 +14,6 @@ def are_sizes(sizes: list[int] | tuple[int, ...]) -> bool:
     return len(sizes) >= 1 and all(type(size) is int and size >= 1 for size in sizes)
 
 
-@checked
 class QkvAudioEncoderConfig(StackConfig):
     """Configure an audio encoder: spectrogram -> convolutions over time -> bidirectional stack -> head.
 
@@ -39,7 +38,6 @@ class QkvAudioEncoderConfig(StackConfig):
         scale_embedding: Whether the output of the convolutions is multiplied by sqrt(hidden_size).
         vocab_size: Number of tokens that the CTC head scores.
         lm_head_bias: Whether the CTC head has a bias.
-        classifier_dropout: Dropout probability before the CTC head.
         ctc_zero_infinity: Whether the loss of a row too short for its labels counts as 0 instead of being an error.
         pad_token_id: Blank of CTC.
     """
@@ -51,13 +49,6 @@ class QkvAudioEncoderConfig(StackConfig):
         "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
         "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
     }
-    # No fields here: those of texts, images and grids.
-    text_length: ClassVar[int] = 0  # type: ignore[misc]
-    grid_columns: ClassVar[int] = 32  # type: ignore[misc]
-    grid_kernel: ClassVar[int] = 11  # type: ignore[misc]
-    layer_scale: ClassVar[None] = None  # type: ignore[misc]
-    parallel_residual: ClassVar[bool] = False  # type: ignore[misc]
-    final_dropout: ClassVar[float] = 0.0  # type: ignore[misc]
 
     num_mel_bins: int = at_least(1, 80)
     frame_layout: FrameLayoutName = "frames_first"
@@ -94,15 +85,10 @@ class QkvAudioEncoderConfig(StackConfig):
         return self.hop_length * prod(self.conv_strides)
 
     def validate_convolutions(self) -> None:
-        """Check that each convolution has a width, which is odd, and a stride."""
+        """Check that each convolution has an odd width and a stride, and that nothing wants rows and columns."""
         sizes, strides = self.conv_kernel_sizes, self.conv_strides
         if len(sizes) != len(strides):
-            raise ValueError(
-                f"conv_kernel_sizes={sizes} and conv_strides={strides} differ in length; give each one both"
-            )
+            raise ValueError(f"conv_kernel_sizes={sizes} and conv_strides={strides} differ in length; give as many")
         if even := [size for size in sizes if size % 2 == 0]:
             raise ValueError(f"conv_kernel_sizes={sizes} contain {even[0]}; an odd size has its frame in the middle")
-
-    def validate_grid(self) -> None:
-        """Check that no position or pattern wants rows and columns."""
         check_grid(self, "frames of sound")

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import field, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import getattr_static
-from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from reprlib import repr as shortened
+from typing import Any, ClassVar, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from .docstrings import list_fields, spell_type
-from .fields import check_choice, literal_words
-from .labels import check_numbers, numbered
+from .fields import check_choice, check_value
 
 # Names that transformers itself hands to a config without declaring them as fields, and settings of generation that
 # look like a misspelt field.
@@ -27,8 +25,8 @@ HUGGING_FACE_EXTRAS = frozenset(
     "pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id unk_token_id "
     "forced_bos_token_id forced_eos_token_id max_length".split()
 )
-# The words of fields that transformers declares, but does not check.
-TRANSFORMERS_WORDS = {
+# Words of fields that transformers declares, but does not check.
+WORDS = {
     "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
     "dtype": ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
 }
@@ -37,68 +35,20 @@ TRANSFORMERS_WORDS = {
 reading_saved: ContextVar[bool] = ContextVar("reading_saved", default=False)
 logger = logging.get_logger(__name__)
 
-Value = TypeVar("Value")
 Config = TypeVar("Config", bound="QkvConfig")
-ConfigClass = TypeVar("ConfigClass", bound=type)
-
-if TYPE_CHECKING:
-    Derived = int
-else:
-    # A size that may be left out and is filled in before anyone reads it.
-    Derived = int | None
 
 
-def bounded(default: Value | None, holds: Callable[[Value], bool], bounds: str) -> Any:
-    """Declare a field whose value, unless it is None, keeps within bounds."""
+def in_one_sentence(validate: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Wrap the `validate` of `strict` so that it raises the cause alone, as a ValueError."""
 
-    def check(value: Value | None) -> None:
-        if value is not None and not holds(value):
-            raise ValueError(f"must {bounds}")
-
-    return field(default=default, metadata={"validator": check})
-
-
-def at_least(least: int, default: int | None = None, most: float = inf) -> int:
-    """Declare a size or count; `most` bounds one that lists are made of."""
-    bounds = f"be at least {least}" + (f" and at most {most}" if most < inf else "")
-    return bounded(default, lambda value: least <= value <= most, bounds)
-
-
-def positive(default: float | None = None) -> float:
-    """Declare a factor, scale or tolerance."""
-    factor: float = bounded(default, lambda value: 0 < value < inf, "be positive and finite")
-    return factor
-
-
-def rate(default: float = 0.0) -> float:
-    """Declare a probability below 1."""
-    probability: float = bounded(default, lambda value: 0 <= value < 1, "lie in [0, 1), for example 0.1")
-    return probability
-
-
-def checked(config_class: ConfigClass) -> ConfigClass:
-    """Check the values of a dataclass as `strict` does, with errors of one sentence, and list its fields for `help`."""
-    inherited = config_class.__setattr__
-    checked_class: Any = strict(config_class)
-    # PreTrainedConfig's own already runs the validators of every subclass, once is enough.
-    checked_class.__setattr__ = inherited
-    checked_class.__init__ = in_one_sentence(checked_class.__init__)
-    checked_class.validate = in_one_sentence(checked_class.validate)
-    list_fields(checked_class)
-    return config_class
-
-
-def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a method of `strict` so that it raises the cause alone, as a ValueError."""
-
-    @wraps(method)
-    def plain(*args: object, **kwargs: object) -> None:
+    @wraps(validate)
+    def validate_in_one_sentence(config: object) -> None:
         try:
-            method(*args, **kwargs)
+            validate(config)
         except StrictDataclassError as error:
             raise ValueError(str(error.__cause__ or error)) from None
 
-    return plain
+    return validate_in_one_sentence
 
 
 def model_configs() -> "list[type[QkvConfig]]":
@@ -106,23 +56,22 @@ def model_configs() -> "list[type[QkvConfig]]":
     classes: list[type[QkvConfig]] = [QkvConfig]
     for config_class in classes:
         classes += config_class.__subclasses__()
-    return [each for each in classes if each.model_type]
+    return [each for each in dict.fromkeys(classes) if each.model_type]
 
 
 def owner_of(name: str) -> str | None:
-    """Return the config that has a field of this name, one that models are loaded by before a part of another."""
+    """Return the name of a config that has a field, rather one that models are loaded by than a part of another."""
     owners = [each for each in model_configs() if name in {field.name for field in fields(each)}]
     return min(owners, key=lambda each: not each.auto_classes).__name__ if owners else None
 
 
 @cache
-def declared(config_class: Any, name: str) -> tuple[bool, Any]:
-    """Return whether a name is a field that may be set, and what the class has by that name: a value or a property.
-
-    Looking both up takes most of the time of an assignment, and a config makes a hundred.
-    """
-    field = config_class.__dataclass_fields__.get(name)
-    return field is not None and "ClassVar" not in str(field.type), getattr_static(config_class, name, None)
+def is_fixed(config_class: "type[QkvConfig]", name: str) -> bool:
+    """Return whether a class fixes a value, by a constant or by a property that derives it from fields."""
+    if name.startswith("_") or name in {field.name for field in fields(config_class)}:
+        return False
+    found = getattr_static(config_class, name, ...)
+    return found.fset is None if isinstance(found, property) else found is None or isinstance(found, int | float | str)
 
 
 def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> None:
@@ -135,39 +84,77 @@ def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> 
         logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
 
 
-def pop_changes(config_class: "type[QkvConfig]", given: dict[str, object]) -> dict[str, object]:
-    """Take fields out of what was typed beside a saved config, and return them."""
+def pop_changes(config_class: "type[QkvConfig]", typed: dict[str, object]) -> dict[str, object]:
+    """Take the fields out of what was typed beside a saved config, and return them."""
     own = {field.name for field in fields(config_class)}
-    for name in given:
+    for name in typed:
         config_class.check_spelling(name)
         if name in config_class.known_fields() - own and not hasattr(config_class, name):
-            kind = config_class.__name__
-            raise ValueError(f"{name} belongs to the parts of a saved {kind}; change it in one of them")
-    changes = {name: given.pop(name) for name in own & set(given) - set(config_class.sub_configs)}
-    if changes.get("dtype") == "auto":  # the saved one
-        del changes["dtype"]
-    return changes
+            raise ValueError(f"{name} belongs to parts of a saved {config_class.__name__}; change it in one of them")
+    changes = {name: typed.pop(name) for name in own & set(typed) - set(config_class.sub_configs)}
+    return {name: value for name, value in changes.items() if (name, value) != ("dtype", "auto")}  # the saved one
 
 
-@checked
+def in_order(id2label: object) -> dict[int, str] | None:
+    """Return labels in the order of their numbers, in which scores are read; ValueError where there are gaps."""
+    if id2label is None:
+        return None
+    given: dict[Any, Any] = id2label if isinstance(id2label, dict) else {"": None}
+    labels, numbers = {str(number): given[number] for number in given}, list(map(str, range(len(given))))
+    if {*labels} != {*numbers} or not all(isinstance(label, str | int) for label in labels.values()):
+        raise ValueError(f"id2label={shortened(id2label)} is no dict of labels numbered 0, 1, … such as {{0: 'cat'}}")
+    return {int(number): labels[number] for number in numbers}
+
+
 class QkvConfig(PreTrainedConfig):
     """Check what transformers silently keeps: a wrong value or misspelt field raises, with what was probably meant.
 
-    `auto_classes` is written into every saved config as the full `auto_map`, so one folder serves all its heads. Its
-    files are those of a published copy, which has one for the config and one for all models of a family.
+    Values are checked by the types and bounds of fields and by the methods `validate_…`. `auto_classes` is written into
+    every saved config as the full `auto_map`, so one folder serves all its heads. Its files are those of a published
+    copy, which has one for the config and one for all models of a family.
+
+    Args:
+        vocab_size: Number of tokens in the vocabulary.
+        hidden_size: Width of the hidden states.
+        num_hidden_layers: Number of layers.
+        hidden_act: Activation of the feed-forward network.
+        norm_eps: Added to the variance before the square root.
+        embedding_dropout: Dropout probability after the embeddings.
+        attention_dropout: Dropout probability of the attention weights.
+        residual_dropout: Dropout probability at the end of each branch.
+        classifier_dropout: Dropout probability before a classifier.
+        label_smoothing: Probability that the loss moves from the right class or token to all of them evenly.
+        initializer_range: Standard deviation of initial weights.
+        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
+        tie_word_embeddings: Whether the head shares the table of token embeddings.
+        share_embeddings: Whether encoder and decoder share one table of token embeddings.
+        use_cache: Whether keys and values, or states, of earlier tokens are returned and reused.
+        is_encoder_decoder: Whether there is a decoder that attends to an encoder; transformers' generation reads it.
+        decoder_start_token_id: Token that the decoder starts from.
+        pad_token_id: Token that fills up short rows.
+        bos_token_id: Token that begins a text.
+        eos_token_id: Token or tokens that end a text.
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}
     # The package checks saved configs, which anybody may have written; a published copy reads its config alone.
     check_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        inherited, checked = cls.__setattr__, strict(cls)
+        # PreTrainedConfig's own runs the validators of every subclass already, once is enough.
+        checked.__setattr__ = inherited  # type: ignore[method-assign]
+        checked.validate = in_one_sentence(checked.validate)  # type: ignore[attr-defined]
+
     def __post_init__(self, **kwargs: object) -> None:
         self.check_extras(kwargs)
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         # transformers looks through them where an Auto class has several models for a config.
         self.architectures: list[str] | None = self.architectures or []
-        self.id2label = numbered(self.id2label)
-        check_numbers(self.label2id, labelled=self.id2label is not None)
+        if self.label2id is not None and (self.id2label is None or not isinstance(self.label2id, dict)):
+            raise ValueError(f"label2id={shortened(self.label2id)} must be a dict, with id2label beside it")
+        self.id2label = in_order(self.id2label)
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
@@ -179,20 +166,28 @@ class QkvConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
 
     def __setattr__(self, name: str, value: object) -> None:
-        kind = type(self)  # what is looked up on a config itself goes through transformers' own `__getattribute__`
-        kind.check_word(name, value)
-        if kind.follows(self, name, value):
-            return
-        kind.check_fixed(name, value)
+        kind: Any = type(self)
+        if is_fixed(kind, name):
+            if getattr(self, name) != value:
+                fixed = shortened(getattr(self, name))
+                raise ValueError(f"{name}={value!r} is not for {kind.__name__}, where it is {fixed}; leave it out")
+            return  # tools repeat what follows from the fields
+        if name in WORDS and value is not None and type(value).__name__ != "dtype":
+            for word in value.values() if isinstance(value, dict) else [value]:
+                check_choice(WORDS[name], name, word)
         try:
             super().__setattr__(name, value)
         except StrictDataclassError as error:
-            reason, field = str(error.__cause__), self.__dataclass_fields__[name]
-            if isinstance(error.__cause__, TypeError):
-                given_type, wanted = type(value).__name__, spell_type(field.type)
-                reason = f"is of type {given_type}, expected {wanted}; its default is {field.default!r}"
-            given = name if isinstance(value, PreTrainedConfig) else f"{name}={value!r}"
-            raise ValueError(f"{given} {reason}") from None
+            mistake = error.__cause__
+        else:
+            return
+        check_value(kind.__dataclass_fields__[name], value, mistake)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
+        width: Any = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
+        return int(width)
 
     @property
     def output_attentions(self) -> bool:
@@ -239,33 +234,3 @@ class QkvConfig(PreTrainedConfig):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
         if other := owner_of(name):
             raise ValueError(f"{cls.__name__} has no field {name!r}, which is one of {other}; leave it out")
-
-    @classmethod
-    def check_word(cls, name: str, value: object) -> None:
-        """Raise ValueError on a word that the field does not have, naming the nearest."""
-        field = cls.__dataclass_fields__.get(name)
-        words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
-        if not words:
-            return
-        kinds = (str, int, float) if name in TRANSFORMERS_WORDS else str  # transformers takes a number for a word
-        given = [*value.values()] if isinstance(value, dict) else value  # dtypes of parts
-        for word in given if isinstance(given, list | tuple) else (given,):
-            if isinstance(word, kinds):
-                check_choice(words, name, word)
-
-    def follows(self, name: str, value: object) -> bool:
-        """Return True for what the config derives and has already, which tools set after what it follows from."""
-        _, fixed = declared(type(self), name)  # type: ignore[arg-type]  # mypy takes __hash__ of instances
-        return isinstance(fixed, property) and fixed.fset is None and bool(getattr(self, name) == value)
-
-    @classmethod
-    def check_fixed(cls, name: str, value: object) -> None:
-        """Raise ValueError on another value for a constant of the class, and on any for what it derives."""
-        settable, fixed = declared(cls, name)  # type: ignore[arg-type]
-        if settable or name.startswith("_"):
-            return
-        if isinstance(fixed, property) and fixed.fset is None:
-            raise ValueError(f"{name}={value!r} cannot be set, {cls.__name__} derives it from its fields; set those")
-        constant = isinstance(fixed, int | float | str) or (fixed is None and name in cls.__dataclass_fields__)
-        if constant and fixed != value:
-            raise ValueError(f"{name}={value!r} is not for {cls.__name__}, where it is always {fixed!r}; leave it out")

@@ -1,32 +1,23 @@
 """Decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen, and the decoder half of an encoder-decoder."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import FrontendName
-from .configuration_base import Derived, at_least, checked, rate
-from .configuration_stack import StackConfig
+from .configuration_stack import BranchConfig, TextGridConfig
+from .fields import Derived, Fields, at_least, rate
 
 
-@checked
-class QkvDecoderConfig(StackConfig):
+class QkvDecoderConfig(BranchConfig, TextGridConfig):
     """Configure a causal stack over tokens, alone or as the decoder of an encoder-decoder.
 
     Args:
-        vocab_size: Number of tokens in the vocabulary.
-        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
         embedding_size: Width of token embeddings and of what the head reads; where it is not `hidden_size`, linear maps
             without bias lead in and out (OPT-350m). None is `hidden_size`.
         scale_logits: Whether the head reads the last hidden state divided by sqrt(hidden_size) (T5 v1.0).
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
         cross_attention: Whether each layer attends to the output of an encoder.
-        classifier_dropout: Dropout probability before the token classifier.
         label_smoothing: Probability that the loss moves from the right token to all of them evenly. TRL's trainers have
             losses of their own and leave it out; its `SFTConfig` has `label_smoothing_factor`.
-        use_cache: Whether keys and values of earlier tokens are returned and reused.
-        tie_word_embeddings: Whether the head shares the table of token embeddings.
-        pad_token_id: Token that fills up short rows.
-        bos_token_id: Token that begins a text.
-        eos_token_id: Token or tokens that end a text.
     """
 
     model_type = "qkv_decoder"
@@ -45,7 +36,7 @@ class QkvDecoderConfig(StackConfig):
     }
 
     # Later stages are given hidden states as embeddings, to which a stack without its first layer adds no positions.
-    base_model_pp_plan: ClassVar[Any] = {
+    base_model_pp_plan: ClassVar[Fields] = {
         "embed_tokens": (["input_ids"], ["inputs_embeds"]),
         "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
         "norm": (["hidden_states"], ["hidden_states"]),

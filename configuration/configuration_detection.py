@@ -3,15 +3,16 @@
 from copy import deepcopy
 from dataclasses import field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import inf
+from typing import ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_attention import check_grid
-from .configuration_base import at_least, bounded, checked, positive
 from .configuration_composite import CompositeConfig, check_same_width, part_property
-from .configuration_stack import StackConfig
+from .configuration_stack import BranchConfig, TextGridConfig
+from .fields import Fields, Part, at_least, bounded, positive
 
 # What a config says of a file or a run rather than of a backbone.
 BESIDE = frozenset(
@@ -22,12 +23,10 @@ BESIDE = frozenset(
 
 def weight(default: float) -> float:
     """Declare the weight of one part of a loss or cost beside the others; 0 leaves it out."""
-    number: float = bounded(default, lambda value: 0 <= value < float("inf"), "be finite and not negative")
-    return number
+    return bounded(default, lambda value: 0 <= value < inf, "be finite and not negative")
 
 
-@checked
-class QkvDetectionEncoderConfig(StackConfig):
+class QkvDetectionEncoderConfig(BranchConfig, TextGridConfig):
     """Configure the encoder of a detector: the places of an image of any size -> bidirectional stack (DETR).
 
     Args:
@@ -46,7 +45,7 @@ class QkvDetectionEncoderConfig(StackConfig):
     mask_token: ClassVar[bool] = False
     patch_bias: ClassVar[bool] = True
 
-    backbone_config: dict[str, Any] | None = field(default_factory=lambda: {"model_type": "resnet"})
+    backbone_config: Fields | None = field(default_factory=lambda: {"model_type": "resnet"})
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
     position: ImagePositionName = "sinusoidal_2d"  # type: ignore[assignment]  # other words than other stacks have
@@ -70,19 +69,14 @@ class QkvDetectionEncoderConfig(StackConfig):
         return CONFIG_MAPPING[values.pop("model_type")](**values)
 
     def validate_grid(self) -> None:
-        """Check that no pattern wants rows of one length."""
+        """Check that no pattern wants rows of one length, and that sines and cosines of rows and columns are pairs."""
         check_grid(self, "images of any size")
-
-    def validate_sinusoids(self) -> None:
-        """Check that rows and columns have as many components each, in pairs of a sine and a cosine."""
         if self.position != "none" and self.hidden_size % 4:
-            raise ValueError(
-                f"position={self.position!r} pairs sines with cosines for rows and for columns, so "
-                f"hidden_size={self.hidden_size} must be a multiple of 4"
-            )
+            position, width = f"position={self.position!r}", f"hidden_size={self.hidden_size}"
+            raise ValueError(f"{position} has sines and cosines of rows and columns; {width} must be a multiple of 4")
 
 
-def complete_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any]:
+def complete_backbone(given: Fields, num_channels: int) -> Fields:
     """Return every field of a backbone's config, so that no later default changes a saved one."""
     values = {name: value for name, value in deepcopy(given).items() if name not in BESIDE}
     kind = values.pop("model_type", None)
@@ -96,17 +90,14 @@ def complete_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any
         raise ValueError(f"model_type={kind!r} of backbone_config is none of transformers'; did you mean {close[0]!r}?")
     channels = values.setdefault("num_channels", num_channels)
     if channels != num_channels:
-        raise ValueError(
-            f"backbone_config reads num_channels={channels}, but num_channels={num_channels}; make them one"
-        )
+        raise ValueError(f"num_channels={channels} of backbone_config and num_channels={num_channels} differ")
     config = CONFIG_MAPPING[kind](**values)
     if not hasattr(config, "out_features"):
         raise ValueError(f"model_type={kind!r} of backbone_config is no backbone; take one such as 'resnet'")
     return {name: value for name, value in config.to_dict().items() if name not in BESIDE}
 
 
-@checked
-class QkvDetectionDecoderConfig(StackConfig):
+class QkvDetectionDecoderConfig(BranchConfig, TextGridConfig):
     """Configure the decoder of a detector: object queries that attend to each other and to the image (DETR).
 
     Args:
@@ -132,16 +123,6 @@ class QkvDetectionDecoderConfig(StackConfig):
         check_grid(self, "object queries")
 
 
-if TYPE_CHECKING:
-    EncoderPart = QkvDetectionEncoderConfig
-    DecoderPart = QkvDetectionDecoderConfig
-else:
-    # What may be given; what is read afterwards is always a config.
-    EncoderPart = QkvDetectionEncoderConfig | dict | None
-    DecoderPart = QkvDetectionDecoderConfig | dict | None
-
-
-@checked
 class QkvDetectionConfig(CompositeConfig):
     """Configure a detector: an encoder over an image and a decoder of object queries (DETR).
 
@@ -149,8 +130,6 @@ class QkvDetectionConfig(CompositeConfig):
     queries are matched so that the sum of the three costs is least.
 
     Args:
-        encoder: Fields of the encoder that are not those given flat, or its whole config.
-        decoder: Fields of the decoder that are not those given flat, or its whole config.
         class_cost: Weight of the class in the matching.
         bbox_cost: Weight of the L1 distance of boxes in the matching.
         giou_cost: Weight of the generalized intersection over union in the matching.
@@ -158,23 +137,18 @@ class QkvDetectionConfig(CompositeConfig):
         giou_loss_coefficient: Weight of the generalized intersection over union in the loss.
         eos_coefficient: Weight in the loss of queries that no object is matched to.
         auxiliary_loss: Whether the predictions of all layers but the last are trained as well.
-        initializer_range: Standard deviation of initial weights.
-        is_encoder_decoder: Always True, as in DETR.
     """
 
     model_type = "qkv_detection"
-    sub_configs_defaults = {
-        "encoder": QkvDetectionEncoderConfig,
-        "decoder": QkvDetectionDecoderConfig,
-    }
+    sub_configs_defaults = {"encoder": QkvDetectionEncoderConfig, "decoder": QkvDetectionDecoderConfig}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_detection.QkvDetectionConfig",
         "AutoModel": "modeling_detection.QkvDetectionModel",
         "AutoModelForObjectDetection": "modeling_detection.QkvDetectionForObjectDetection",
     }
 
-    encoder: EncoderPart = None  # type: ignore[assignment]  # made in __post_init__
-    decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    encoder: Part[QkvDetectionEncoderConfig] = None  # type: ignore[assignment]  # made in __post_init__
+    decoder: Part[QkvDetectionDecoderConfig] = None  # type: ignore[assignment]
     class_cost: float | int = weight(1)
     bbox_cost: float | int = weight(5)
     giou_cost: float | int = weight(2)
@@ -189,11 +163,9 @@ class QkvDetectionConfig(CompositeConfig):
         own = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={"final_norm": True, **own}))
 
-    hidden_size = part_property(
-        "hidden_size", "decoder", "encoder", doc="Width of the decoder, which is that of what the heads read."
-    )
-    num_hidden_layers = part_property("num_hidden_layers", "decoder", doc="Number of layers of the decoder.")
-    num_queries = part_property("num_queries", "decoder", doc="Largest number of objects that can be found.")
+    hidden_size = part_property("hidden_size", "decoder", "encoder")
+    num_hidden_layers = part_property("num_hidden_layers", "decoder")
+    num_queries = part_property("num_queries", "decoder")
 
     def validate_parts(self) -> None:
         """Check that the decoder can read the encoder's output, and that something decides the matching."""

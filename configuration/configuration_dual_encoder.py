@@ -1,15 +1,14 @@
 """Dual encoders: CLIP, a text and an image in one space."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .axes import ActivationName, TextPoolingName
-from .configuration_base import at_least, checked
 from .configuration_composite import CompositeConfig, part_property
 from .configuration_encoder import TextStackConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
+from .fields import Part, at_least
 
 
-@checked
 class QkvTextEncoderConfig(TextStackConfig):
     """Configure the text half of a dual encoder: a causal stack over tokens, read at the end of the text (CLIP).
 
@@ -34,16 +33,6 @@ class QkvTextEncoderConfig(TextStackConfig):
     eos_token_id: int | list[int] | None = 49407
 
 
-if TYPE_CHECKING:
-    TextPart = QkvTextEncoderConfig
-    VisionPart = QkvImageEncoderConfig
-else:
-    # What may be given; what is read afterwards is always a config.
-    TextPart = QkvTextEncoderConfig | dict | None
-    VisionPart = QkvImageEncoderConfig | dict | None
-
-
-@checked
 class QkvDualEncoderConfig(CompositeConfig):
     """Configure a text and an image encoder and the space they share (CLIP).
 
@@ -59,10 +48,7 @@ class QkvDualEncoderConfig(CompositeConfig):
     """
 
     model_type = "qkv_dual_encoder"
-    sub_configs_defaults = {
-        "text_config": QkvTextEncoderConfig,
-        "vision_config": QkvImageEncoderConfig,
-    }
+    sub_configs_defaults = {"text_config": QkvTextEncoderConfig, "vision_config": QkvImageEncoderConfig}
     part_modules: ClassVar[dict[str, str]] = {"text_config": "text_model", "vision_config": "vision_model"}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_dual_encoder.QkvDualEncoderConfig",
@@ -70,8 +56,8 @@ class QkvDualEncoderConfig(CompositeConfig):
         "AutoModel": "modeling_dual_encoder.QkvDualEncoderModel",
     }
 
-    text_config: TextPart = None  # type: ignore[assignment]  # made in __post_init__
-    vision_config: VisionPart = None  # type: ignore[assignment]  # made in __post_init__
+    text_config: Part[QkvTextEncoderConfig] = None  # type: ignore[assignment]  # made in __post_init__
+    vision_config: Part[QkvImageEncoderConfig] = None  # type: ignore[assignment]
     projection_dim: int = at_least(1, 512)
     logit_scale_init_value: float | int = 2.6592
     embedding_chunk_size: int | None = at_least(1)
@@ -79,4 +65,4 @@ class QkvDualEncoderConfig(CompositeConfig):
     def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**self.make_parts(kwargs))
 
-    vocab_size = part_property("vocab_size", "text_config", doc="Number of tokens in the vocabulary of the texts.")
+    vocab_size = part_property("vocab_size", "text_config")

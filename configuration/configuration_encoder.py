@@ -3,12 +3,11 @@
 from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
-from .configuration_base import Derived, at_least, checked, rate
-from .configuration_stack import StackConfig
+from .configuration_stack import GridStackConfig, TextGridConfig
+from .fields import Derived, at_least, rate
 
 
-@checked
-class PooledStackConfig(StackConfig):
+class PooledStackConfig(GridStackConfig):
     """Configure an encoder whose output is pooled into one vector.
 
     Args:
@@ -27,12 +26,10 @@ class PooledStackConfig(StackConfig):
         return 0
 
 
-@checked
-class TextStackConfig(PooledStackConfig):
+class TextStackConfig(TextGridConfig, PooledStackConfig):
     """Configure an encoder over tokens.
 
     Args:
-        vocab_size: Number of tokens in the vocabulary.
         type_vocab_size: Number of token types (segments); 0 is none.
         scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size); `token_dropout` takes those of
             `mask_token_id` for dropped and scales the others by how many were masked in training and are here (ESM-2).
@@ -40,18 +37,12 @@ class TextStackConfig(PooledStackConfig):
         pooling: What a sequence-level head reads: `first`, the first token; `dense`, that through a linear map and tanh
             (BERT); `mean`, the mean of all tokens; `first_norm`, the first token normalized; `end`, the first
             `eos_token_id` (CLIP); `highest`, the token of the highest id (the first CLIP).
-        pad_token_id: Token that fills up short rows.
-        bos_token_id: Token that begins a text.
-        eos_token_id: Token or tokens that end a text.
         mask_token_id: Token that hides others, which `token_dropout` counts.
     """
 
     frontend: ClassVar[FrontendName] = "tokens"
-    # Those of images and decoders.
-    layer_scale: ClassVar[None] = None  # type: ignore[misc]  # no field here
-    parallel_residual: ClassVar[bool] = False  # type: ignore[misc]
-    # That of encoders alone.
-    global_projections: ClassVar[bool] = False
+    # Read of every text encoder; a field of those that classify.
+    global_projections = False
 
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
@@ -63,28 +54,21 @@ class TextStackConfig(PooledStackConfig):
     eos_token_id: int | list[int] | None = None
     mask_token_id: int | None = None
 
-    def validate_scale(self) -> None:
-        """Check that masked tokens are known where embeddings are scaled by their number."""
+    def validate_tokens(self) -> None:
+        """Check that masked tokens are known where their number scales embeddings, and that there is an end to read."""
         if self.scale_embedding == "token_dropout" and self.mask_token_id is None:
             raise ValueError("scale_embedding='token_dropout' counts masked tokens, got mask_token_id=None; set it")
-
-    def validate_pooling(self) -> None:
-        """Check that there is an end to read."""
         if self.pooling == "end" and not isinstance(self.eos_token_id, int):
             raise ValueError(f"pooling='end' needs one eos_token_id, got {self.eos_token_id}; set it or pooling='mean'")
 
 
-@checked
 class QkvEncoderConfig(TextStackConfig):
     """Configure a text encoder: tokens -> bidirectional stack -> head (BERT, ELECTRA, ModernBERT, ESM-2).
 
     Args:
         head_transform: Whether a linear map, activation and norm stand before each classifier (ModernBERT).
         lm_head_bias: Whether the scores of tokens have a bias.
-        classifier_dropout: Dropout probability before a classifier.
         qa_dropout: Dropout probability before the scores of answers (DistilBERT).
-        label_smoothing: Probability that the loss moves from the right class to all of them evenly.
-        tie_word_embeddings: Whether the masked language-modelling head shares the table of token embeddings.
         global_projections: Whether global tokens attend to all by queries, keys and values of projections of their own
             (Longformer).
         contact_head: What contacts between tokens, such as residues of a protein, are predicted from: `attention`, the
@@ -110,7 +94,7 @@ class QkvEncoderConfig(TextStackConfig):
     qa_dropout: float | int = rate()
     label_smoothing: float | int = rate()
     tie_word_embeddings: bool = True
-    global_projections: bool = False  # type: ignore[misc]  # no constant here
+    global_projections: bool = False
     contact_head: ContactHeadName | None = None
 
     @property
@@ -123,23 +107,12 @@ class QkvEncoderConfig(TextStackConfig):
     def validate_contact_head(self) -> None:
         """Check that there are attention maps of every layer to predict contacts from."""
         if self.contact_head == "attention" and (self.kernel != "softmax" or self.layerdrop):
-            given = f"layerdrop={self.layerdrop}" if self.layerdrop else f"kernel={self.kernel!r}"
-            raise ValueError(
-                "contact_head='attention' reads the attention weights of every layer, which there are not with "
-                f"{given}; set contact_head='outer_product'"
-            )
+            cause = f"layerdrop={self.layerdrop}" if self.layerdrop else f"kernel={self.kernel!r}"
+            raise ValueError(f"contact_head='attention' reads all attention weights, got {cause}; use 'outer_product'")
 
     def validate_global_projections(self) -> None:
         """Check that tokens can be global in every layer, and that no bias is left out of their scores."""
-        if not self.global_projections:
-            return
-        if "full" in self.layer_patterns:
-            raise ValueError(
-                "global_projections=True needs a pattern beside which tokens are global, got pattern='full'; use "
-                "pattern='sliding' or another, or set it to False"
-            )
-        if self.position in BIAS_POSITIONS:
-            raise ValueError(
-                f"global_projections=True has scores without the bias of position={self.position!r}; use a position at "
-                "the stack's input or 'rope', or set it to False"
-            )
+        if self.global_projections and "full" in self.layer_patterns:
+            raise ValueError("global_projections=True needs layers that hide tokens, got pattern='full'; use 'sliding'")
+        if self.global_projections and self.position in BIAS_POSITIONS:
+            raise ValueError(f"global_projections=True has no bias of scores, got position={self.position!r}")

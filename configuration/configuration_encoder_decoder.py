@@ -1,52 +1,31 @@
 """Encoder-decoders over text: the 2017 Transformer, T5, BART, Marian and their multilingual descendants."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from .configuration_base import Derived, QkvConfig, checked, positive, rate
+from .configuration_base import QkvConfig
 from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_stack import StackConfig
+from .fields import Derived, Fields, Part, positive, rate
 
-if TYPE_CHECKING:
-    AnyEncoderPart = StackConfig
-    EncoderPart = QkvEncoderConfig
-    DecoderPart = QkvDecoderConfig
-else:
-    # What may be given; what is read afterwards is always a config.
-    AnyEncoderPart = StackConfig | dict | None
-    EncoderPart = QkvEncoderConfig | dict | None
-    DecoderPart = QkvDecoderConfig | dict | None
-
-
-# What PEFT looks for in the dict of a config to make a soft prompt: tokens of the encoder's width, which is the
-# decoder's, and keys and values in front of the decoder's.
+# PEFT makes soft prompts by these names in the dict of a config: tokens of the encoder's width, which is the decoder's,
+# and keys and values in front of the decoder's.
 PROMPT_FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-@checked
 class Seq2SeqConfig(CompositeConfig):
     """Configure an encoder and a decoder that attends to its output.
 
     Args:
-        decoder: Fields of the decoder that are not those given flat, or its whole config.
-        tie_word_embeddings: Whether the head shares the table of the decoder's token embeddings.
-        label_smoothing: Probability that the loss moves from the right token to all of them evenly.
-        initializer_range: Standard deviation of initial weights.
-        use_cache: Whether keys and values of earlier tokens are returned and reused.
-        is_encoder_decoder: True but for the encoder alone; transformers' generation reads it.
-        decoder_start_token_id: Token that the decoder starts from.
         start_with_last_token: Whether it starts from each text's own last token instead (mBART's language token).
-        pad_token_id: Token that fills up short rows.
-        bos_token_id: Token that begins a text.
-        eos_token_id: Token or tokens that end a text.
     """
 
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     # The width by the name that tools know from T5 and BART.
     attribute_map: ClassVar[dict[str, str]] = {"d_model": "hidden_size"}
-    encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
-    decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    encoder: Part[StackConfig] = None  # type: ignore[assignment]  # made in __post_init__
+    decoder: Part[QkvDecoderConfig] = None  # type: ignore[assignment]
     tie_word_embeddings: bool = True
     label_smoothing: float | int = rate()
     initializer_range: float | int = positive(0.02)
@@ -63,14 +42,10 @@ class Seq2SeqConfig(CompositeConfig):
         own = {"vocab_size": 32128, "initializer_range": self.initializer_range, **ids}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={**own, "cross_attention": True}))
 
-    hidden_size = part_property(
-        "hidden_size", "decoder", "encoder", doc="Width of the decoder, which is that of what the head reads."
-    )
-    vocab_size = part_property(
-        "vocab_size", "decoder", "encoder", shared="share_embeddings", doc="Number of tokens that the head scores."
-    )
-    num_hidden_layers = part_property("num_hidden_layers", "decoder", doc="Number of layers of the decoder.")
-    num_attention_heads = part_property("num_attention_heads", "decoder", doc="Number of heads of the decoder.")
+    hidden_size = part_property("hidden_size", "decoder", "encoder")
+    vocab_size = part_property("vocab_size", "decoder", "encoder", shared="share_embeddings")
+    num_hidden_layers = part_property("num_hidden_layers", "decoder")
+    num_attention_heads = part_property("num_attention_heads", "decoder")
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
@@ -78,42 +53,30 @@ class Seq2SeqConfig(CompositeConfig):
         plan = super().base_model_tp_plan
         return {name: plan[name] for name in plan if self.is_encoder_decoder or name.startswith("encoder.")}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """Return all fields, and the decoder's sizes by the names under which PEFT looks for those of a soft prompt."""
         return {**super().to_dict(), **{name: getattr(self.decoder, name) for name in PROMPT_FIELDS}}
 
-    def to_diff_dict(self) -> dict[str, Any]:
+    def to_diff_dict(self) -> Fields:
         """Return what is saved, where sizes stand in the parts alone."""
         return {name: value for name, value in super().to_diff_dict().items() if name not in PROMPT_FIELDS}
 
     def validate_parts(self) -> None:
-        """Check that the decoder can read the encoder's output."""
+        """Check that the decoder can read the encoder's output and has a token to start from."""
         check_same_width(self.encoder, self.decoder)
         if not self.decoder.cross_attention:
             raise ValueError("decoder cross_attention=False cannot read the encoder; use QkvDecoderConfig instead")
-
-    def validate_start(self) -> None:
-        """Check the start token, with which generation and the right shift of labels begin."""
         check_token_ids(self, "decoder_start_token_id", "pad_token_id")
 
 
-@checked
 class QkvEncoderDecoderConfig(Seq2SeqConfig):
     """Configure an encoder-decoder over text: the 2017 Transformer, T5, BART, Marian.
 
     Fields of `QkvEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
-
-    Args:
-        encoder: Fields of the encoder that are not those given flat, or its whole config.
-        share_embeddings: Whether encoder and decoder share one table of token embeddings.
-        classifier_dropout: Dropout probability before both linear maps of the sequence classifier.
     """
 
     model_type = "qkv_encoder_decoder"
-    sub_configs_defaults = {
-        "encoder": QkvEncoderConfig,
-        "decoder": QkvDecoderConfig,
-    }
+    sub_configs_defaults = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
@@ -123,19 +86,16 @@ class QkvEncoderDecoderConfig(Seq2SeqConfig):
         "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",
     }
 
-    encoder: EncoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    encoder: Part[QkvEncoderConfig] = None  # type: ignore[assignment]
     share_embeddings: bool = True
     classifier_dropout: float | int = rate()
 
     def validate_shared_table(self) -> None:
         """Check that a shared table of embeddings has one shape."""
         for name in ("vocab_size", "embedding_size"):
-            source, target = getattr(self.encoder, name), getattr(self.decoder, name)
-            if self.share_embeddings and source != target:
-                raise ValueError(
-                    f"share_embeddings=True needs one {name}, got {source} for the encoder and {target} for the "
-                    "decoder; set share_embeddings=False"
-                )
+            sizes = f"{name}={getattr(self.encoder, name)}", f"{name}={getattr(self.decoder, name)}"
+            if self.share_embeddings and sizes[0] != sizes[1]:
+                raise ValueError(f"share_embeddings=True needs one size, got {' and '.join(sizes)}; set it to False")
 
 
 def check_token_ids(config: QkvConfig, *names: str) -> None:

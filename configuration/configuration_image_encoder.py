@@ -1,10 +1,11 @@
 """Image encoders: ViT, DeiT, DINOv2 and the image half of CLIP."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import FrontendName, ImagePoolingName
-from .configuration_base import at_least, bounded, checked, rate
 from .configuration_encoder import PooledStackConfig
+from .configuration_stack import BranchConfig
+from .fields import at_least, bounded, rate
 
 
 def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
@@ -12,8 +13,7 @@ def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
     return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
 
 
-@checked
-class QkvImageEncoderConfig(PooledStackConfig):
+class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
     """Configure an image encoder: patches -> bidirectional stack -> head (ViT, DeiT, DINOv2).
 
     Args:
@@ -29,8 +29,6 @@ class QkvImageEncoderConfig(PooledStackConfig):
             the mean of all patches; `distilled`, class and distillation token (DeiT); `first_mean`, the class token
             beside the mean of all patches (DINOv2); `first_norm`, the class token normalized (CLIP).
         head_transform: Whether a linear map, activation and norm stand before the classifier.
-        classifier_dropout: Dropout probability before the classifier.
-        label_smoothing: Probability that the loss moves from the right class to all of them evenly.
         max_position_embeddings: Number of patches and of tokens before them; follows from the sizes.
     """
 
@@ -45,9 +43,6 @@ class QkvImageEncoderConfig(PooledStackConfig):
     has_padding_inside: ClassVar[bool] = True
     # The last recorded hidden state is that of the last layer, before the norm, as in ViT.
     tie_last_hidden_states: ClassVar[bool] = False
-    # The grid of `position="grid"` and of patterns is that of the patches.
-    text_length: ClassVar[Any] = property(lambda self: self.num_prefix_tokens)  # type: ignore[misc]
-    grid_columns: ClassVar[Any] = property(lambda self: self.grid[1])  # type: ignore[misc]
 
     image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
     patch_size: int = at_least(1, 16)
@@ -87,16 +82,22 @@ class QkvImageEncoderConfig(PooledStackConfig):
         """Number of tokens before the first patch."""
         return int(self.class_token) + int(self.distillation_token)
 
+    @property
+    def text_length(self) -> int:
+        """Number of tokens before the grid of `position="grid"` and of patterns, which is that of the patches."""
+        return self.num_prefix_tokens
+
+    @property
+    def grid_columns(self) -> int:
+        """Number of columns of that grid."""
+        return self.grid[1]
+
     def validate_patches(self) -> None:
-        """Check that patches tile the image."""
+        """Check that patches tile the image, and that the tokens that a head reads are there."""
         height, width = self.image_shape
         if height % self.patch_size or width % self.patch_size:
-            raise ValueError(
-                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; resize or repatch"
-            )
-
-    def validate_pooling(self) -> None:
-        """Check that the tokens that a head reads are there."""
+            size, patch = self.image_size, self.patch_size
+            raise ValueError(f"image_size={size} is not a multiple of patch_size={patch}; resize or repatch")
         if self.pooling == "distilled" and not (self.class_token and self.distillation_token):
             raise ValueError("pooling='distilled' needs class_token=True and distillation_token=True")
         if self.pooling in ("first", "dense", "first_norm", "first_mean") and not self.class_token:

@@ -4,12 +4,11 @@ from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, OuterProductName
 from .configuration_attention import check_head_size
-from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_base import QkvConfig
 from .configuration_stack import StackConfig
-from .fields import fill_in
+from .fields import Derived, Fields, at_least, fill_in, positive, rate
 
 
-@checked
 class PairBlocksConfig(QkvConfig):
     """Configure the blocks of a model of pairs.
 
@@ -28,12 +27,7 @@ class PairBlocksConfig(QkvConfig):
         outer_product_size: Width of the projections that are multiplied. None is 32, or half of `pair_hidden_size` for
             `difference`.
         chunk_size: Number of rows of pairs whose attention is computed at once; it bounds memory and changes nothing.
-        hidden_act: Activation of transitions.
-        norm_eps: Added to the variance before the square root.
-        attention_dropout: Dropout probability of the attention weights.
-        residual_dropout: Dropout probability at the end of each branch of residues.
         pair_dropout: Dropout probability after triangle multiplication and attention, alike in a row or a column.
-        initializer_range: Standard deviation of initial weights.
     """
 
     hidden_size: int = at_least(1, 256)
@@ -96,24 +90,16 @@ class PairBlocksConfig(QkvConfig):
         )
 
     def validate_heads(self) -> None:
-        """Check that residues and pairs divide into heads."""
+        """Check that residues and pairs divide into heads, and that all rows of an alignment reach the pairs."""
         check_head_size(self.hidden_size, self.num_attention_heads)
         if self.pair_hidden_size % self.num_pair_attention_heads:
-            raise ValueError(
-                f"pair_hidden_size={self.pair_hidden_size} is not a multiple of num_pair_attention_heads="
-                f"{self.num_pair_attention_heads}; change one of them"
-            )
-
-    def validate_alignment(self) -> None:
-        """Check that all rows of an alignment reach the pairs."""
+            heads = f"num_pair_attention_heads={self.num_pair_attention_heads}"
+            raise ValueError(f"pair_hidden_size={self.pair_hidden_size} is not a multiple of {heads}")
         if self.column_attention and self.outer_product != "mean":
-            raise ValueError(
-                f"column_attention=True reads alignments, of which outer_product={self.outer_product!r} sees the first "
-                "row alone; set outer_product='mean'"
-            )
+            product = f"outer_product={self.outer_product!r}"
+            raise ValueError(f"column_attention=True needs outer_product='mean', got {product}, which reads one row")
 
 
-@checked
 class QkvPairConfig(PairBlocksConfig):
     """Configure a model of a chain and of all its pairs: residues -> blocks -> one vector each, and one for each pair.
 
@@ -125,15 +111,10 @@ class QkvPairConfig(PairBlocksConfig):
         num_distogram_bins: Number of kinds of distances that are predicted.
         num_recycles: How often the result is added to the input of another pass.
         final_norm: Whether a norm follows the last block.
-        classifier_dropout: Dropout probability before a classifier.
-        label_smoothing: Probability that the loss moves from the right class to all of them evenly.
-        pad_token_id: Token that fills up short rows.
-        bos_token_id: Token that begins a chain.
-        eos_token_id: Token or tokens that end a chain.
     """
 
     model_type = "qkv_pair"
-    base_model_fsdp_plan: ClassVar[dict[Any, str]] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
+    base_model_fsdp_plan: ClassVar[Fields] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["pair_hidden_state", "msa_hidden_state"]
     frontend: ClassVar[FrontendName] = "tokens"
     scale_embedding: ClassVar[bool] = False
@@ -156,11 +137,6 @@ class QkvPairConfig(PairBlocksConfig):
     pad_token_id: int | None = 1
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
-
-    @property
-    def embedding_width(self) -> int:
-        """Width of a residue's embedding."""
-        return self.hidden_size
 
     @property
     def output_width(self) -> int:

@@ -3,18 +3,17 @@
 from typing import get_args
 
 from .axes import PatternName
-from .configuration_base import QkvConfig, at_least, checked
+from .configuration_base import QkvConfig
+from .fields import at_least
 
 # Patterns that need every past key keep a full cache; a window can forget.
 CACHE_LAYER_TYPES = dict.fromkeys(get_args(PatternName), "full_attention") | {"sliding": "sliding_attention"}
 
 
-@checked
 class PatternConfig(QkvConfig):
     """Configure which tokens attend to each other in each layer of a stack.
 
     Args:
-        num_hidden_layers: Number of layers.
         pattern: Which tokens attend to each other, one word for all layers or a list with one for each: `full`;
             `sliding`, closer than `sliding_window`; `dilated`, the same with gaps of `dilation`; `block_sparse`, in the
             same, a neighbouring or the first block of `block_size`; `random`, these and `num_random_blocks` more;
@@ -31,9 +30,6 @@ class PatternConfig(QkvConfig):
         random_blocks_seed: Seed of these draws; a saved model keeps its layout.
         num_global_tokens: Number of first tokens of a text that attend to all tokens and to which all attend, whatever
             the pattern.
-        text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
-        grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
-        grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
     """
 
     num_hidden_layers: int = at_least(1, 12, most=10_000)
@@ -45,9 +41,18 @@ class PatternConfig(QkvConfig):
     num_random_blocks: int = at_least(1, 3)
     random_blocks_seed: int = at_least(0, 0, most=2**31 - 1)
     num_global_tokens: int = at_least(0, 0)
-    text_length: int = at_least(0, 0)
-    grid_columns: int = at_least(1, 32)
-    grid_kernel: int = at_least(1, 11)
+    # Window of a convolution over a grid; a field of stacks whose tokens may fill one.
+    grid_kernel = 1
+
+    @property
+    def text_length(self) -> int:
+        """Number of tokens before the grid."""
+        return 0
+
+    @property
+    def grid_columns(self) -> int:
+        """Number of columns of the grid that the tokens after the text fill row by row."""
+        return 1
 
     @property
     def layer_patterns(self) -> list[PatternName]:
@@ -72,25 +77,14 @@ class PatternConfig(QkvConfig):
 
     def validate_layer_type(self) -> None:
         """Check that each layer has a pattern, with the sizes it needs; named as `pattern`, not as `layer_types`."""
-        patterns = self.layer_patterns
-        if len(patterns) != self.num_hidden_layers:
-            raise ValueError(
-                f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={self.num_hidden_layers}; give "
-                "one for each layer, or one word for all"
-            )
-        for word in ("sliding", "dilated"):
-            if word in patterns and self.sliding_window is None:
+        patterns, count = self.layer_patterns, self.num_hidden_layers
+        if len(patterns) != count:
+            raise ValueError(f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={count}")
+        for word in {"sliding", "dilated"} & {*patterns}:
+            if self.sliding_window is None:
                 raise ValueError(f"pattern={word!r} needs sliding_window >= 1 (the token itself counts), got None")
         if "convolutional" in patterns and self.grid_kernel % 2 == 0:
-            raise ValueError(
-                f"pattern='convolutional' has a token in the middle of its window, so grid_kernel={self.grid_kernel} "
-                "must be odd"
-            )
-
-    def validate_blocks(self) -> None:
-        """Check that a block is longer than its last columns, to which all tokens attend."""
-        if "fixed" in self.layer_patterns and self.fixed_columns >= self.block_size:
-            raise ValueError(
-                f"pattern='fixed' sees the last tokens of a block, so fixed_columns={self.fixed_columns} must be below "
-                f"block_size={self.block_size}"
-            )
+            raise ValueError(f"pattern='convolutional' has a middle, so grid_kernel={self.grid_kernel} must be odd")
+        if "fixed" in patterns and self.fixed_columns >= self.block_size:
+            columns = f"fixed_columns={self.fixed_columns}"
+            raise ValueError(f"pattern='fixed' needs {columns} below block_size={self.block_size}")

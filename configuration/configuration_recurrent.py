@@ -1,14 +1,13 @@
 """Recurrent encoder-decoders: what translated before the Transformer, with and without attention."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
-from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_base import QkvConfig
 from .configuration_encoder_decoder import check_token_ids
-from .fields import fill_in
+from .fields import Derived, Fields, at_least, fill_in, positive, rate
 
 
-@checked
 class QkvRecurrentConfig(QkvConfig):
     """Configure a recurrent encoder-decoder, with or without attention: embeddings -> layers -> readout.
 
@@ -18,28 +17,14 @@ class QkvRecurrentConfig(QkvConfig):
             `dot`, the mean of all its states, weighted by these scores.
         readout: What the head reads: `none`, the state; `tanh` or `maxout`, a layer over state, context and input.
         bidirectional: Whether the encoder also reads from right to left.
-        vocab_size: Number of tokens in the vocabulary.
         embedding_size: Width of token embeddings. None is `hidden_size`.
         hidden_size: Width of the decoder's states.
         encoder_hidden_size: Width of the encoder's states in each direction. None is `hidden_size`, or half of it for
             both directions with `attention="dot"`.
         attention_size: Width of the layer that scores with `attention="additive"`. None is `hidden_size`.
         readout_size: Width of what the head reads. None is `embedding_size`, with `readout="none"` `hidden_size`.
-        num_hidden_layers: Number of layers of the decoder.
         num_encoder_layers: Number of layers of the encoder. None is `num_hidden_layers`.
-        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
-        share_embeddings: Whether encoder and decoder share one table of token embeddings.
-        tie_word_embeddings: Whether the head shares the table of the decoder's token embeddings.
-        embedding_dropout: Dropout probability after the embeddings.
         hidden_dropout: Dropout probability after each layer.
-        label_smoothing: Probability that the loss moves from the right token to all of them evenly.
-        initializer_range: Standard deviation of initial weights.
-        use_cache: Whether states of earlier tokens are returned and reused.
-        is_encoder_decoder: Always True; transformers' generation reads it.
-        decoder_start_token_id: Token that the decoder starts from.
-        pad_token_id: Token that fills up short rows.
-        bos_token_id: Token that begins a text.
-        eos_token_id: Token or tokens that end a text.
     """
 
     model_type = "qkv_recurrent"
@@ -47,7 +32,7 @@ class QkvRecurrentConfig(QkvConfig):
     frontend: ClassVar[FrontendName] = "tokens"
     start_with_last_token: ClassVar[bool] = False
     # Each half of the model has a plan of its own.
-    base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
+    base_model_fsdp_plan: ClassVar[Fields] = {}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_recurrent.QkvRecurrentConfig",
         "AutoModel": "modeling_recurrent.QkvRecurrentModel",
@@ -93,33 +78,18 @@ class QkvRecurrentConfig(QkvConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def embedding_width(self) -> int:
-        """Width of a token's embedding."""
-        return self.embedding_size
-
-    @property
     def memory_size(self) -> int:
         """Width of the encoder's outputs, both directions together."""
         return self.encoder_hidden_size * (2 if self.bidirectional else 1)
 
-    def validate_widths(self) -> None:
-        """Check the widths that scores, readout and shared tables need to be equal."""
+    def validate_sizes(self) -> None:
+        """Check the widths that scores, readout and shared tables need to be equal, and the token to start from."""
+        width, memory = f"hidden_size={self.hidden_size}", f"memory of width {self.memory_size}"
+        readout, embedding = f"readout_size={self.readout_size}", f"embedding_size={self.embedding_size}"
         if self.attention == "dot" and self.memory_size != self.hidden_size:
-            raise ValueError(
-                f"attention='dot' multiplies states of hidden_size={self.hidden_size} with memory of width "
-                f"{self.memory_size}; set encoder_hidden_size so that they are equal, or attention='additive'"
-            )
+            raise ValueError(f"attention='dot' multiplies {width} with {memory}; set encoder_hidden_size or 'additive'")
         if self.readout == "none" and self.readout_size != self.hidden_size:
-            raise ValueError(
-                f"readout='none' reads states of hidden_size={self.hidden_size}, got readout_size={self.readout_size}; "
-                "leave readout_size out or set readout='tanh'"
-            )
+            raise ValueError(f"readout='none' reads {width}, got {readout}; leave that out or set readout='tanh'")
         if self.tie_word_embeddings and self.readout_size != self.embedding_size:
-            raise ValueError(
-                f"tie_word_embeddings=True needs readout_size={self.readout_size} to be "
-                f"embedding_size={self.embedding_size}; set readout='tanh' and leave readout_size out"
-            )
-
-    def validate_start(self) -> None:
-        """Check the start token, with which generation and the right shift of labels begin."""
+            raise ValueError(f"tie_word_embeddings=True needs {readout} to be {embedding}; set readout='tanh'")
         check_token_ids(self, "decoder_start_token_id", "pad_token_id")

@@ -1,28 +1,20 @@
 """Encoder-decoders from speech to text: Whisper, Speech2Text."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .axes import TranscriptionName
 from .configuration_audio_encoder import QkvAudioEncoderConfig
-from .configuration_base import at_least, checked
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder_decoder import Seq2SeqConfig
-
-if TYPE_CHECKING:
-    AudioEncoderPart = QkvAudioEncoderConfig
-else:
-    # What may be given; what is read afterwards is always a config.
-    AudioEncoderPart = QkvAudioEncoderConfig | dict | None
+from .fields import Part, at_least
 
 
-@checked
 class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     """Configure an encoder-decoder from speech to text: Whisper, Speech2Text.
 
     Fields of `QkvAudioEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
 
     Args:
-        encoder: Fields of the audio encoder that are not those given flat, or its whole config.
         transcription: How `generate` transcribes: `short_form`, all of the sound at once; `long_form`, one window of
             the encoder's length after the other, with Whisper's tokens of task, language and time.
         median_filter_width: Width in tokens of the filter that smooths the alignment from which `long_form` reads the
@@ -30,10 +22,7 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     """
 
     model_type = "qkv_speech_encoder_decoder"
-    sub_configs_defaults = {
-        "encoder": QkvAudioEncoderConfig,
-        "decoder": QkvDecoderConfig,
-    }
+    sub_configs_defaults = {"encoder": QkvAudioEncoderConfig, "decoder": QkvDecoderConfig}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_speech_encoder_decoder.QkvSpeechEncoderDecoderConfig",
         "AutoModel": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderModel",
@@ -42,7 +31,7 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     # Sound has no table of embeddings to share.
     share_embeddings: ClassVar[bool] = False
 
-    encoder: AudioEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    encoder: Part[QkvAudioEncoderConfig] = None  # type: ignore[assignment]
     transcription: TranscriptionName = "short_form"
     median_filter_width: int = at_least(1, 7)
 

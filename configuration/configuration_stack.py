@@ -4,40 +4,35 @@ from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
-from .configuration_base import Derived, at_least, checked, positive, rate
+from .fields import Derived, at_least, positive, rate
 
 
-@checked
 class StackConfig(AttentionConfig):
     """Configure a stack of identical layers: embeddings -> layers -> norm.
 
     Args:
         intermediate_size: Width inside the feed-forward network. None is `4 * hidden_size`.
-        hidden_act: Activation of the feed-forward network.
         feed_forward: Kind of feed-forward network: `mlp`, two linear maps; `glu`, a third gates the first (Llama).
         mlp_bias: Whether its linear maps have a bias.
         norm: Kind of normalization: `layer` or `rms`.
-        norm_eps: Added to the variance before the square root.
         norm_first: Whether each branch is normalized before it (pre-norm, GPT-2) or after the residual sum (post-norm,
             BERT).
         final_norm: Whether a norm follows the last layer. None is `norm_first`.
         norm_bias: Whether norms have a bias beside their gain.
         embedding_norm: Whether embeddings are normalized (BERT, BLOOM); `instead` also leaves out the norm before the
             first attention (ModernBERT).
-        parallel_residual: Whether attention and feed-forward read the same input and are added at once (GPT-NeoX).
-        layer_scale: Initial value of a learned gain on each branch. None is no gain (DINOv2 has 1.0).
-        embedding_dropout: Dropout probability after the embeddings.
-        residual_dropout: Dropout probability at the end of each branch.
         activation_dropout: Dropout probability inside the feed-forward network.
-        final_dropout: Dropout probability after the last norm (T5).
         drop_path_rate: Probability with which a branch of the last layer is skipped for a row of the batch (stochastic
             depth); it rises linearly from 0 at the first layer.
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
-        initializer_range: Standard deviation of initial weights.
     """
 
     # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
     has_padding_inside: ClassVar[bool] = False
+    # Read of every stack; fields of those that may have others.
+    final_dropout = 0.0
+    layer_scale = None
+    parallel_residual = False
 
     intermediate_size: Derived = at_least(1)
     hidden_act: ActivationName = "gelu"
@@ -49,12 +44,9 @@ class StackConfig(AttentionConfig):
     final_norm: bool | None = None
     norm_bias: bool = True
     embedding_norm: bool | Literal["instead"] = False
-    parallel_residual: bool = False
-    layer_scale: float | int | None = positive()
     embedding_dropout: float | int = rate()
     residual_dropout: float | int = rate()
     activation_dropout: float | int = rate()
-    final_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
     layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
@@ -92,11 +84,6 @@ class StackConfig(AttentionConfig):
         return self.embedding_norm == "instead"
 
     @property
-    def embedding_width(self) -> int:
-        """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
-        return getattr(self, "embedding_size", None) or self.hidden_size
-
-    @property
     def position_width(self) -> int:
         """Width of what positions are added to: the embedding as it was looked up."""
         return self.embedding_width
@@ -112,3 +99,39 @@ class StackConfig(AttentionConfig):
             raise ValueError("parallel_residual=True needs norm_first=True and cross_attention=False")
         if self.skip_first_norm and not self.norm_first:
             raise ValueError("embedding_norm='instead' needs norm_first=True, which has a norm to leave out")
+
+
+class GridStackConfig(StackConfig):
+    """Configure a stack whose tokens may fill the rows and columns of a grid.
+
+    Args:
+        grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
+        final_dropout: Dropout probability after the last norm (T5).
+    """
+
+    grid_kernel: int = at_least(1, 11)
+    final_dropout: float | int = rate()
+
+
+class TextGridConfig(GridStackConfig):
+    """Configure a stack over a text with an image after it.
+
+    Args:
+        text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
+        grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
+    """
+
+    text_length: int = at_least(0, 0)
+    grid_columns: int = at_least(1, 32)
+
+
+class BranchConfig(GridStackConfig):
+    """Configure how the branches of a layer are added.
+
+    Args:
+        parallel_residual: Whether attention and feed-forward read the same input and are added at once (GPT-NeoX).
+        layer_scale: Initial value of a learned gain on each branch. None is no gain (DINOv2 has 1.0).
+    """
+
+    parallel_residual: bool = False
+    layer_scale: float | int | None = positive()  # type: ignore[assignment]  # None of other stacks

@@ -1,7 +1,5 @@
 """Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
 
-from typing import Any
-
 from .configuration_base import Config
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
@@ -12,6 +10,7 @@ from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
+from .fields import Fields
 
 HELPERS = ("names", "build", "part", "dropout", "llama")
 
@@ -22,12 +21,12 @@ def names() -> list[str]:
     return sorted(name for name in own if name not in HELPERS)
 
 
-def build(config_class: type[Config], fields: dict[str, Any]) -> Config:
+def build(config_class: type[Config], fields: Fields) -> Config:
     """Return a config of these fields, whose names and values it checks itself."""
     return config_class(**fields)
 
 
-def part(name: str, own: dict[str, Any], differences: dict[str, Any]) -> dict[str, object]:
+def part(name: str, own: Fields, differences: Fields) -> Fields:
     """Return the fields of a part, which `differences` may say under its name."""
     return {**own, **differences.pop(name, {})}
 
@@ -90,10 +89,8 @@ def evoformer_small(**differences: object) -> QkvPairConfig:
 
 def gpt2(**differences: object) -> QkvDecoderConfig:
     """GPT-2, 124M. Radford et al. 2019, §2.3, Language Models are Unsupervised Multitask Learners"""
-    tokens = {"bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024}
-    return build(
-        QkvDecoderConfig, {**tokens, "hidden_act": "gelu_new", **dropout(0.1), "classifier_dropout": 0.1, **differences}
-    )
+    tokens = {"bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024, "hidden_act": "gelu_new"}
+    return build(QkvDecoderConfig, {**tokens, **dropout(0.1), "classifier_dropout": 0.1, **differences})
 
 
 def gpt2_medium(**differences: object) -> QkvDecoderConfig:
@@ -148,10 +145,8 @@ def t5_small(**differences: object) -> QkvEncoderDecoderConfig:
     width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
     plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-6, "hidden_act": "relu"}
     scores = {"position": "t5", "attention_multiplier": 1.0, "scale_logits": True, "head_dim": 64}
-    return build(
-        QkvEncoderDecoderConfig,
-        {**width, **plain, **scores, **dropout(0.1), "activation_dropout": 0.1, "final_dropout": 0.1, **differences},
-    )
+    rates = {**dropout(0.1), "activation_dropout": 0.1, "final_dropout": 0.1}
+    return build(QkvEncoderDecoderConfig, {**width, **plain, **scores, **rates, **differences})
 
 
 def t5_base(**differences: object) -> QkvEncoderDecoderConfig:
@@ -236,16 +231,15 @@ def speech_transformer_s(**differences: object) -> QkvSpeechEncoderDecoderConfig
 
 def whisper_tiny(**differences: object) -> QkvSpeechEncoderDecoderConfig:
     """Whisper tiny, multilingual. Radford et al. 2023, §2.2 and table 1, https://arxiv.org/abs/2212.04356"""
-    width = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6}
+    width = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "vocab_size": 51865}
     pads = {"pad_token_id": 50257, "bos_token_id": 50257, "eos_token_id": 50257, "decoder_start_token_id": 50258}
-    whole = {"vocab_size": 51865, "transcription": "long_form", "attention_bias": ["q_proj", "v_proj", "o_proj"]}
+    whole: Fields = {"transcription": "long_form", "attention_bias": ["q_proj", "v_proj", "o_proj"]}
     convolutions = {"convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]}
     sound = {**convolutions, "frame_layout": "bins_first", "frame_padding": "unmasked"}
     encoder = part("encoder", {**sound, "max_position_embeddings": 1500}, differences)
     decoder = part("decoder", {"max_position_embeddings": 448}, differences)
-    return build(
-        QkvSpeechEncoderDecoderConfig, {**width, **pads, **whole, "encoder": encoder, "decoder": decoder, **differences}
-    )
+    whole |= {"encoder": encoder, "decoder": decoder}
+    return build(QkvSpeechEncoderDecoderConfig, {**width, **pads, **whole, **differences})
 
 
 def whisper_base(**differences: object) -> QkvSpeechEncoderDecoderConfig:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 # By these fields transformers loads kernels, which are code, or other weights; only a person may choose them.
 LOADED = re.compile(
@@ -10,7 +9,7 @@ LOADED = re.compile(
 )
 
 
-def check_saved_config(saved: dict[str, Any]) -> dict[str, Any]:
+def check_saved_config(saved: dict[str, object]) -> dict[str, object]:
     """Return a saved config, or raise ValueError where one of its fields, or of its parts, loads code or weights."""
     if named := LOADED.search(json.dumps(saved, default=str, skipkeys=True)):
         raise ValueError(f"{named[1]}={named[2]} of a saved config may load code or other weights; remove it there")

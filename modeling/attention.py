@@ -105,8 +105,9 @@ class SelfAttention(Attention):
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         options = {"dropout": self.dropout, "sliding_window": self.sliding_window, **context.options}
+        value = self.value(hidden)
         query, key = self.placed(hidden, context)
-        key, value = self.remember(key, self.value(hidden), context.cache, options)
+        key, value = self.remember(key, value, context.cache, options)
         backend = context.backend or self.config._attn_implementation
         bias = score_bias(context.position.bias, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
@@ -120,7 +121,8 @@ class SelfAttention(Attention):
     def placed(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
         """Project queries and keys and give them their positions: (B, T, D) -> (B, H, T, K), (B, G, T, K)."""
         placed = add_position(hidden, context.position.query_key)
-        return apply_rotation(self.query(context.select(placed)), self.key(placed), context.position.rotation)
+        key = self.key(placed)
+        return apply_rotation(self.query(context.select(placed)), key, context.position.rotation)
 
     def remember(
         self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]

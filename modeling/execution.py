@@ -99,6 +99,7 @@ class Plan:
     def __init__(self, stack: StackParts, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
         self.stack, self.config, self.inputs = stack, stack.config, inputs
         self.masks = self.build_masks() if masks is None else masks
+        self.positions = self.masks.positions  # (B or 1, T)
         sizes = inputs.sizes
         check_length(self.config, self.positions, sizes.past, sizes.length, inputs.embedded.grid)
 
@@ -111,11 +112,6 @@ class Plan:
     def embedded(self) -> Embedded:
         """The tokens that the layers compute."""
         return self.inputs.embedded
-
-    @property
-    def positions(self) -> Tensor:
-        """Their positions (B or 1, T)."""
-        return self.masks.positions
 
     @property
     def layers(self) -> Iterable[Callable[..., Tensor]]:

@@ -224,7 +224,8 @@ class QkvPairForDistancePrediction(PairLevelHead):
     """
 
     def __init__(self, config: QkvPairConfig) -> None:
-        super().__init__(config, config.num_distogram_bins)
+        # The base refuses a config of another family, which has none.
+        super().__init__(config, getattr(config, "num_distogram_bins", 1))
 
     def output(
         self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count

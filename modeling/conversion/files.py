@@ -189,10 +189,15 @@ def load(
     return model, unplaced
 
 
+# The counts of layers in configs; `num_hidden_layers` has other names in some, which it is an alias of.
+LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
+
+
 def check_layers(folder: Path, config: PreTrainedConfig, tensors: int) -> None:
     """Raise ValueError where a config has more layers than there are tensors, before all of them are built."""
-    for name, count in config.to_dict().items():
-        if "layers" in name and isinstance(count, int) and count > tensors:
+    parts = [config, *(getattr(config, name) for name in config.sub_configs)]
+    for name, count in ((name, getattr(part, name, 0)) for part in parts for name in LAYERS):
+        if isinstance(count, int) and count > tensors:
             raise ValueError(f"{folder / CONFIG} has {name}={count}, and there are {tensors} tensors; mend the config")
 
 

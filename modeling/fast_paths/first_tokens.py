@@ -23,6 +23,7 @@ class FirstTokensPlan(Plan):
     def __init__(self, plan: Plan, index: Tensor) -> None:
         self.plan, self.index = plan, index
         self.stack, self.config, self.inputs, self.masks = plan.stack, plan.config, plan.inputs, plan.masks
+        self.positions = plan.positions
 
     @classmethod
     def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":

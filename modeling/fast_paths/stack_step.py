@@ -3,6 +3,7 @@
 Shapes: B batch, D hidden_size.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,6 +31,15 @@ class StackStep:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
+        # What a step computes before, between and after position and layers: no dropout, and nothing that is absent.
+        self.embed, self.enter, self.leave = (
+            [each for each in modules if not (isinstance(each, nn.Identity | nn.Dropout) and is_bare(each))]
+            for modules in (
+                (stack.embed_tokens, stack.project_in),
+                (stack.embed_norm, stack.embed_dropout, stack.embed_projection),
+                (stack.norm, stack.final_dropout, stack.project_out),
+            )
+        )
         # Found at the first step: the steps of layers and of the stack are made together.
         self.steps: list[LayerStep] | None = None
 
@@ -45,11 +55,11 @@ class StackStep:
     ) -> Tensor:
         """Compute `Stack.run`: (B, 1) -> (B, 1, D)."""
         stack = self.stack
-        embedded, sizes = Embedded(stack.embed_tokens(ids), mask), MaskSizes.of(stack.config, 1, cache)
+        embedded, sizes = Embedded(applied(self.embed, ids), mask), MaskSizes.of(stack.config, 1, cache)
         inputs = StackInputs(embedded, Packing.of(position_ids, {}), cache, sizes, memory, "sdpa")
         plan = OneTokenPlan.of(stack, inputs) or Plan(stack, inputs)
-        hidden = stack.first_input(embedded, plan.positions)
-        return stack.last_output(self.run_layers(hidden, plan.contexts(hidden)))
+        hidden = applied(self.enter, stack.position.embed(embedded, plan.positions))
+        return applied(self.leave, self.run_layers(hidden, plan.contexts(hidden)))
 
     def run_layers(self, hidden: Tensor, contexts: list[LayerContext]) -> Tensor:
         """Run the layers, of which all are steps or none is, for they share a cache: (B, 1, D) -> same."""
@@ -65,6 +75,13 @@ class StackStep:
         for layer, context in zip(self.stack.layers, contexts, strict=False):
             hidden = way_of(layer)(hidden, context)
         return hidden
+
+
+def applied(modules: Sequence[nn.Module], hidden: Tensor) -> Tensor:
+    """Apply modules one after another."""
+    for module in modules:
+        hidden = module(hidden)
+    return hidden
 
 
 def is_one_token(

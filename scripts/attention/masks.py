@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers.generation.continuous_batching import PagedAttentionCache
 
 from qkv.modeling.position.hooks import apply_rotation
-from qkv.scripts.attention.layers import looks_up
+from qkv.scripts.attention.layers import looks_up, plain_forward
 from qkv.scripts.attention.recorder import TRACKER, Place, Recorder, check_backend
 from qkv.scripts.attention.weights import AttentionCall, attention_weights
 
@@ -72,7 +72,7 @@ def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str,
     backend = context.backend or module.config._attn_implementation
     caches = context.cache, context.options.get("cache")
     check_backend(backend, is_batching=any(isinstance(each, PagedAttentionCache) for each in caches))
-    forward: Any = next(vars(each)["forward"] for each in type(module).__mro__ if looks_up(each, "by_mask"))
+    forward = next(plain_forward(each) for each in type(module).__mro__ if looks_up(each, "by_mask"))
     forward.__globals__["by_mask"].__globals__["SparseMask"].register(RecordingMask)
     if any(each.__name__ == "CrossAttention" for each in type(module).__mro__):
         memory = context.memory._replace(mask=recording(recorder, backend, context.memory.mask))

@@ -20,7 +20,7 @@ from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import pair_frequencies
 from qkv.scripts.tasks.metrics import APART, CONTACT, measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task, first, of_text, predict
 
 # An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
 TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
@@ -104,7 +104,7 @@ class ContactPrediction(Task):
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         split = self.splits["test"]
         records = split.__getitems__(range(min(DRAWN, len(split))))
-        draw_contacts(self.predict(model, records), folder / "contacts.png")
+        draw_contacts(predict(self, model, records), folder / "contacts.png")
         return dict(PICTURE)
 
 

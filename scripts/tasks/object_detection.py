@@ -22,7 +22,7 @@ from qkv.scripts.data.image_data import ObjectData
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Answer, Task, first, of_image
+from qkv.scripts.tasks.task import Answer, Task, first, of_image, predict
 
 MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
 DRAWN, PER_ROW = 12, 6  # images that are drawn with the predictions
@@ -86,7 +86,7 @@ class ObjectDetection(Task):
         table = self.tables["test"]
         records = list(table.select(range(min(DRAWN, len(table)))))
         images = [check_image(record["image"]) for record in records]
-        draw_objects(images, self.predict(model, records), self.labels, folder / "objects.png")
+        draw_objects(images, predict(self, model, records), self.labels, folder / "objects.png")
         return dict(PICTURE)
 
 

@@ -87,11 +87,7 @@ class Task:
         """Change a trained model into the one that is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Make a batch of records; columns that begin with an underscore are not inputs of the model.
-
-        In training random changes follow from `(seed, place)` alone, with the `places` in the endless order that all
-        processes share. In evaluation there are none.
-        """
+        """Make a batch, with random changes by `places` in training; the model reads no column that begins with _."""
         return stack(records)
 
     def count(self, batch: Batch) -> int | Tensor:
@@ -105,12 +101,6 @@ class Task:
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return predictions beside their references, for metrics of a whole split."""
         return []
-
-    @torch.no_grad()
-    def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
-        """Return the answers for some records."""
-        batch = send_to_device(self.collate(records, None), model.device)
-        return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
     def shown(self, answer: Answer) -> Record:
         """Return the columns of an answer in a table of rows."""
@@ -169,6 +159,13 @@ def fingerprint_of(task: Task) -> str:
         for part in contents(split):
             digest.update(name.encode() + part)
     return digest.hexdigest()
+
+
+@torch.no_grad()
+def predict(task: Task, model: Any, records: Sequence[Record]) -> list[Answer]:
+    """Return the answers of a task for some records."""
+    batch = send_to_device(task.collate(records, None), model.device)
+    return task.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
 
 def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:

@@ -31,8 +31,7 @@ from qkv.scripts.training.trackers import check_trackers, tracker_names
 
 # Variables of `accelerate launch --config_file` for strategies that are not for this loop.
 REFUSED = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config"}
-# Gathered from all processes to the main one.
-FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # on the main process
 
 
 def build_accelerator(recipe: Recipe) -> Accelerator:
@@ -123,7 +122,6 @@ def seed_ranks(accelerator: Accelerator, seed: int) -> None:
 def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
     """Build this process's model; ValueError for a model that the strategy cannot distribute."""
     size = tensor_parallel_size(accelerator)
-    # With FSDP2 the main process sends the weights.
     receives = accelerator.is_fsdp2 and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
     model = empty_model(build) if receives and not accelerator.is_main_process else build()
     check_layerdrop(model.config, accelerator.num_processes)

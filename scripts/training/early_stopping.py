@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 # Metrics of which smaller is better.
@@ -52,10 +52,6 @@ class EarlyStopping:
     def should_stop(self) -> bool:
         """True after `patience` evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, but for metric and patience."""

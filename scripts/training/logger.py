@@ -31,10 +31,9 @@ class MetricLogger:
         self.path = folder / METRICS
         self.losses: list[float] = []
         self.tokens = 0
-        # The latest values on the screen, the best, and the runs of trackers by their ids.
         self.shown: dict[str, float] = {}
         self.best = ""
-        self.runs: dict[str, str] = {}
+        self.runs: dict[str, str] = {}  # of trackers, by their ids
         self.progress: ProgressBar | None = None
 
     def start(self, done: int) -> ProgressBar:

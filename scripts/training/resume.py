@@ -66,8 +66,7 @@ def lock(file: IO[str], folder: Path) -> None:
 
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:
     """Return the record of a training that has all its steps, or None; ValueError when it was another training."""
-    # A training writes its record last.
-    if not (folder / RECORD).exists():
+    if not (folder / RECORD).exists():  # it is written last
         return None
     saved = read_record(folder)
     check_same_training(saved, record, folder)
@@ -160,7 +159,7 @@ class CheckpointManager:
         self.saved = time.monotonic()
         tensors, facts = capture(self.loop)
         facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
-        facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
+        facts |= {"logger": self.logger.state_dict(), "early_stopping": vars(self.early_stopping)}
         facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
         metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
         texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}

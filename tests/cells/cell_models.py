@@ -1,7 +1,6 @@
 """A tiny model for every cell: a stack of a family with a position encoding, an attention pattern and a kernel."""
 
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
@@ -12,14 +11,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv
+from comparison import exact
 from qkv.configuration.axes import ImagePositionName, KernelName, ObjectQueryPositionName, PatternName, PositionName
+from sampling import SEED as SEED
 from tiny import jitter
 
 AXES_OF_POSITIONS = (PositionName, ImagePositionName, ObjectQueryPositionName)
 POSITIONS = tuple(dict.fromkeys(word for axis in AXES_OF_POSITIONS for word in get_args(axis)))
 PATTERNS, KERNELS = get_args(PatternName), get_args(KernelName)
-# What weights, inputs and samples follow from.
-SEED = int(os.environ.get("QKV_CELLS_SEED", "0"))
 VOCABULARY, LENGTHS, PROMPT, NEW = 13, (11, 7), 8, 3
 # Height and width of an image in pixels, and of a smaller one that is padded to its size.
 PIXELS, FEWER_PIXELS, PATCH = (6, 8), (4, 6), 2
@@ -85,7 +84,7 @@ class Family:
     def model_class(self) -> Any:
         return getattr(qkv, self.model)
 
-    def configure(self, part: str, words: dict[str, str]) -> PreTrainedConfig:
+    def configure(self, part: str, words: dict[str, Any]) -> PreTrainedConfig:
         """The config whose part has these words; ValueError where it is refused."""
         config_class = self.model_class.config_class
         known = (config_class.sub_configs[part] if part else config_class).known_fields()
@@ -199,6 +198,21 @@ def build(cell: Cell, config: PreTrainedConfig) -> PreTrainedModel:
 
 def module_of(model: PreTrainedModel, part: Part) -> Any:
     return model.get_submodule(part.module)
+
+
+def hidden_states(family: Family, model: PreTrainedModel, batch: Batch) -> dict[str, Tensor]:
+    """Compute the last hidden states of every stack, by its module."""
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Any:
+        return lambda module, inputs, output: outputs.__setitem__(name, output.last_hidden_state)
+
+    handles = [module_of(model, part).register_forward_hook(keep(part.module)) for part in family.parts]
+    with exact():
+        model(**batch)
+    for handle in handles:
+        handle.remove()
+    return outputs
 
 
 def row_of(part: Part, batch: Batch, row: int) -> Tensor:

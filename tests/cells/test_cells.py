@@ -28,13 +28,12 @@ from cell_models import (
     build,
     cells,
     configure,
-    module_of,
+    hidden_states,
     row_of,
     stack_errors,
 )
 from cells_page import Outcome, Outcomes, read_page, said_of
 from slow_stack import visible_pairs
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from checkout import ROOT
@@ -86,6 +85,9 @@ def outcome_of(cell: Cell) -> Outcome:
     with nothing_said():
         model, batch = build(cell, config), family.batch()
         outputs = hidden_states(family, model, batch)
+        sum((hidden * torch.randn_like(hidden)).sum() for hidden in outputs.values()).backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        assert gradients and all(value.isfinite().all() for value in (*outputs.values(), *gradients))
         with torch.no_grad():
             errors = stack_errors(family, model, batch, outputs)
             if model.can_generate():
@@ -93,24 +95,6 @@ def outcome_of(cell: Cell) -> Outcome:
     error = float(torch.tensor(errors).max())  # NaN where one is
     assert error <= EXACT, f"differs by {error:.1e}"
     return Outcome(None, error)
-
-
-def hidden_states(family: Family, model: PreTrainedModel, batch: Batch) -> dict[str, Tensor]:
-    """Compute the last hidden states of every stack by its module, and see that they and all gradients are finite."""
-    outputs: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Any:
-        return lambda module, inputs, output: outputs.__setitem__(name, output.last_hidden_state)
-
-    handles = [module_of(model, part).register_forward_hook(keep(part.module)) for part in family.parts]
-    with exact():
-        model(**batch)
-    for handle in handles:
-        handle.remove()
-    sum((hidden * torch.randn_like(hidden)).sum() for hidden in outputs.values()).backward()
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    assert gradients and all(value.isfinite().all() for value in (*outputs.values(), *gradients))
-    return outputs
 
 
 def generation_errors(family: Family, model: PreTrainedModel, batch: Batch) -> list[float]:

@@ -38,7 +38,7 @@ def test_a_workload_is_measured_and_written(tmp_path: Path, capsys: pytest.Captu
     file = tmp_path / "times.json"
     assert main(["benchmark", "encode", "--contenders", "qkv", "--rounds=2", "--device=cpu", f"--json={file}"]) == 0
     printed = capsys.readouterr()
-    assert "encode-small-128" in printed.out and "transformers" in printed.out and "lap 6 of 6" in printed.err
+    assert "encode-small-128" in printed.out and "transformers" in printed.out and "6/6" in printed.err
     record = json.loads(file.read_text())
     workload = record["workloads"]["encode-small-128"]
     assert len(workload["contenders"]["qkv"]["seconds"]) == workload["rounds"] == 2

@@ -69,7 +69,7 @@ def test_rows_that_cannot_be_used_say_why_in_their_place(
     assert [row["text"] for row in rows] == ["warm", "", "", "dull"]
     assert [row["score"] for row in rows] == ["1", "2", "", "4"] and rows[0]["prediction_score"]
     assert [bool(row["prediction"]) for row in rows] == [True, False, False, True]
-    assert rows[1]["error"] == "empty" and "more or fewer fields" in rows[2]["error"]
+    assert rows[1]["error"] == "empty" and "fields" in rows[2]["error"]
     assert "2 of 4 rows have no prediction; the column 'error' says why; first row 2: empty" in capsys.readouterr().err
 
 

@@ -1,6 +1,8 @@
 """Run every n-th of many similar cases; the others are slow tests, so that all of them still run."""
 
-from collections.abc import Iterable
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -22,3 +24,18 @@ def sampled(cases: Iterable[Any], step: int, start: int = 0) -> list[Any]:
         elif collect_slow:
             params.append(pytest.param(*values, marks=pytest.mark.slow))
     return params
+
+
+# From which cases are drawn; another environment draws others.
+SEED = int(os.environ.get("QKV_CELLS_SEED", "0"))
+
+
+def drawn(cases: Sequence[Any], count: int) -> Callable[[Any], Any]:
+    """Run a test over `count` cases that are drawn from its name; the others are slow."""
+
+    def decorate(test: Any) -> Any:
+        order = random.Random(f"{SEED} {test.__name__}").sample([*cases], len(cases))
+        slow = [pytest.param(case, marks=pytest.mark.slow) for case in order[count:] if collect_slow]
+        return pytest.mark.parametrize("case", [*order[:count], *slow], ids=lambda case: case.name)(test)
+
+    return decorate

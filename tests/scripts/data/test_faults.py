@@ -306,7 +306,7 @@ def test_boxes_are_where_the_photograph_shows_them(orientation: int, tmp_path: P
 
 
 def test_boxes_of_an_evaluated_table_are_placed_as_in_training(tmp_path: Path) -> None:
-    recipe = infer(str(coco(tmp_path / "coco", orientation=6)), [])[0]
+    recipe = infer(str(coco(tmp_path / "coco", orientation=6)))[0]
     data = read_objects(replace(recipe, data=replace(recipe.data, test_size=1.0)))
     ((name, table),) = data.tables.items()
     assert (name, len(table)) == ("test", 30)

@@ -45,7 +45,7 @@ def test_state_is_restored_but_for_patience() -> None:
     stopping = EarlyStopping("validation accuracy", patience=3)
     updates(stopping, 0.5, 0.7, 0.6)
     other = EarlyStopping("validation accuracy", patience=2)
-    other.load_state_dict(json.loads(json.dumps(stopping.state_dict())))
+    other.load_state_dict(json.loads(json.dumps(vars(stopping))))
     assert (other.step, other.waited, other.results, other.patience) == (2, 1, {"validation": {"accuracy": 0.7}}, 2)
 
 

@@ -1,0 +1,170 @@
+"""Values that follow from the fields that were set."""
+
+from fnmatch import fnmatch
+from typing import Any
+
+import pytest
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import qkv
+import tiny
+from comparison import PAIR, decoder
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvImageEncoderConfig, QkvPairConfig, QkvRecurrentConfig
+from qkv.configuration.axes import STATE_KERNELS
+from qkv.configuration.configuration_attention import ROPE_TYPES
+
+SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
+WIDTH = {"hidden_size": 8}
+ALL = ("q_proj", "k_proj", "v_proj", "o_proj")
+FAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
+
+# A class, its fields, and the values that follow.
+FOLLOWS: list[tuple[type, dict[str, Any], dict[str, Any]]] = [
+    (QkvEncoderConfig, {}, {"head_dim": 64, "num_key_value_heads": 12, "num_labels": 2, "causal": False}),
+    (QkvEncoderConfig, {"hidden_size": 32, "num_attention_heads": 4}, {"head_dim": 8, "intermediate_size": 128}),
+    (
+        QkvEncoderConfig,
+        {"num_attention_heads": 4, "num_key_value_heads": 1},
+        {"head_dim": 192, "num_key_value_heads": 1},
+    ),
+    # Heads may be wider or narrower than their share.
+    (QkvEncoderConfig, {"hidden_size": 10, "num_attention_heads": 3, "head_dim": 4}, {"head_dim": 4}),
+    (QkvEncoderConfig, {"intermediate_size": 5}, {"intermediate_size": 5, "embedding_size": 768}),
+    (QkvEncoderConfig, {"embedding_size": 8}, {"embedding_width": 8, "output_width": 768}),
+    (QkvEncoderConfig, {"norm_first": False}, {"final_norm": False}),
+    (QkvEncoderConfig, {"norm_first": False, "final_norm": True}, {"final_norm": True}),
+    (QkvEncoderConfig, {"num_labels": 3}, {"id2label": {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}}),
+    (QkvEncoderConfig, {"id2label": {"1": "b", "0": "a"}}, {"id2label": {0: "a", 1: "b"}, "num_labels": 2}),
+    (QkvEncoderConfig, {"attention_bias": True}, {"biased_projections": ALL}),
+    (QkvEncoderConfig, {"attention_bias": []}, {"attention_bias": False, "biased_projections": ()}),
+    (QkvEncoderConfig, {"attention_bias": ["o_proj", "q_proj"]}, {"biased_projections": ("q_proj", "o_proj")}),
+    (QkvEncoderConfig, {"attention_bias": [*reversed(ALL)]}, {"attention_bias": True}),
+    (QkvEncoderConfig, {"position": "rope"}, {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    (QkvEncoderConfig, {"position": "alibi"}, {"rope_parameters": None}),
+    (QkvEncoderConfig, {"rope_parameters": {}}, {"rope_parameters": None}),
+    (QkvDecoderConfig, SMALL, {"embedding_width": 8, "position_width": 8, "output_width": 8, "causal": True}),
+    (QkvDecoderConfig, {**SMALL, "embedding_size": 4}, {"embedding_width": 4, "position_width": 8, "output_width": 4}),
+    (QkvDecoderConfig, {"hidden_size": 16, "num_attention_heads": 2, "scale_logits": True}, {"logit_scale": 0.25}),
+    (QkvDecoderConfig, {"num_hidden_layers": 2, "kernel": "linear"}, {"layer_types": ["full_attention"] * 2}),
+    (
+        QkvDecoderConfig,
+        {"num_hidden_layers": 3, "pattern": ["full", "sliding", "block_sparse"], "sliding_window": 3},
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    ),
+    (
+        QkvDecoderConfig,
+        {"position": "rope", "rope_theta": 1e6, "rope_scaling": {"type": "linear", "factor": 4.0}},
+        {"rope_parameters": {"type": "linear", "rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}},
+    ),
+    (QkvImageEncoderConfig, {}, {"grid": (14, 14), "num_prefix_tokens": 1, "max_position_embeddings": 197}),
+    (
+        QkvImageEncoderConfig,
+        {"image_size": (32, 48)},
+        {"image_shape": (32, 48), "grid": (2, 3), "image_size": [32, 48]},
+    ),
+    # So patterns of rows and columns are those of the patches.
+    (QkvImageEncoderConfig, {"image_size": [32, 48], "patch_size": 8}, {"text_length": 1, "grid_columns": 6}),
+    (QkvImageEncoderConfig, {"distillation_token": True}, {"text_length": 2, "max_position_embeddings": 198}),
+    (QkvImageEncoderConfig, {"class_token": False, "pooling": "mean"}, {"max_position_embeddings": 196}),
+    (qkv.QkvAudioEncoderConfig, {"conv_kernel_sizes": (3,), "conv_strides": (4,)}, {"conv_kernel_sizes": [3]}),
+    (qkv.QkvAudioEncoderConfig, {"hidden_size": 36}, {"conv_channels": 36, "inputs_to_logits_ratio": 160 * 4}),
+    (qkv.QkvAudioEncoderConfig, {"hop_length": 100, "conv_strides": [1, 2]}, {"inputs_to_logits_ratio": 200}),
+    (QkvPairConfig, {"hidden_size": 64, "pair_hidden_size": 24}, {"intermediate_size": 256, "outer_product_size": 32}),
+    (QkvPairConfig, {"pair_hidden_size": 24, "outer_product": "difference"}, {"outer_product_size": 12}),
+    (QkvRecurrentConfig, WIDTH, {"embedding_size": 8, "readout_size": 8, "memory_size": 16}),
+    (QkvRecurrentConfig, {**WIDTH, "num_hidden_layers": 3}, {"num_encoder_layers": 3, "encoder_hidden_size": 8}),
+    (QkvRecurrentConfig, {**WIDTH, "bidirectional": False}, {"memory_size": 8}),
+    (QkvRecurrentConfig, {**WIDTH, "embedding_size": 6}, {"readout_size": 6}),  # so that tables may be tied
+    (QkvRecurrentConfig, {**WIDTH, "embedding_size": 6, "readout": "none"}, {"readout_size": 8}),
+    # Dot products need a memory as wide as the state.
+    (QkvRecurrentConfig, {**WIDTH, "attention": "dot"}, {"memory_size": 8}),
+    (QkvRecurrentConfig, {**WIDTH, "attention": "dot", "bidirectional": False}, {"memory_size": 8}),
+]
+
+
+@pytest.mark.parametrize(("config_class", "fields", "expected"), FOLLOWS, ids=lambda value: str(value)[:70])
+def test_values_follow(config_class: type, fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = config_class(**fields)
+    assert {name: getattr(config, name) for name in expected} == expected
+    # What is derived by a property or constant is not saved.
+    derived = {name for name in expected if name not in config_class.known_fields() | {"num_labels"}}
+    assert not derived & {*config.to_dict()}
+
+
+def test_a_cache_forgets_where_no_token_is_global() -> None:
+    window = {"pattern": "sliding", "sliding_window": 3, "num_hidden_layers": 1}
+    assert decoder(**window).layer_types == ["sliding_attention"] and decoder(**window).window_of(0) == 3
+    for kept in ({"num_global_tokens": 1}, {"pattern": "dilated"}):
+        config = decoder(**{**window, **kept})
+        assert config.layer_types == ["full_attention"] and config.window_of(0) is None
+
+
+def test_rope_may_differ_by_pattern() -> None:
+    fields = {"position": "rope", "pattern": ["full", "sliding"], "num_hidden_layers": 2, "sliding_window": 3}
+    near = {"rope_theta": 10.0}
+    config = QkvDecoderConfig(**fields, rope_parameters={"sliding": near, "full": FAR})
+    assert config.rope_of("sliding") == {"rope_type": "default", "rope_theta": 10.0} and config.rope_of("full") == FAR
+    assert near == {"rope_theta": 10.0}  # what was given stays as it was
+    one = QkvDecoderConfig(**fields, rope_theta=7.0)
+    assert one.rope_of("sliding") == one.rope_of("full") == {"rope_type": "default", "rope_theta": 7.0}
+
+
+def test_rope_types_are_known_to_transformers() -> None:
+    assert set(ROPE_TYPES) - {"default"} <= set(ROPE_INIT_FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rope_type": "linear", "factor": 2},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "beta_fast": 32, "mscale": 0.7},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attention_factor": None},
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+    ],
+    ids=lambda parameters: parameters["rope_type"],
+)
+def test_given_rope_parameters_are_kept_and_not_touched(parameters: dict[str, Any]) -> None:
+    before = dict(parameters)
+    config = QkvDecoderConfig(position="rope", rope_parameters=parameters)
+    assert parameters == before and parameters.items() <= config.rope_parameters.items()
+
+
+def test_parts_of_pairs_have_the_sizes_of_residues_and_pairs() -> None:
+    config = QkvPairConfig(**PAIR, residual_dropout=0.1, pair_dropout=0.2, attention_gate=False)
+    for stack, names, dropout in (
+        (config.residue_stack(), ("hidden_size", "num_attention_heads", "intermediate_size"), 0.1),
+        (config.pair_stack(), ("pair_hidden_size", "num_pair_attention_heads", "pair_intermediate_size"), 0.0),
+    ):
+        assert [stack.hidden_size, stack.num_attention_heads, stack.intermediate_size] == [PAIR[name] for name in names]
+        assert stack.biased_projections == ("o_proj",) and not stack.causal and not stack.attention_gate
+        assert stack.residual_dropout == dropout
+
+
+@pytest.mark.parametrize("name", ["Decoder", "EncoderDecoder"])
+def test_plan_over_devices_splits_every_matrix_and_keeps_the_norms_of_heads_whole(name: str) -> None:
+    fields = {**SMALL, "feed_forward": "glu", "query_key_norm": True}
+    config = getattr(qkv, f"Qkv{name}Config")(**fields)
+    with torch.device("meta"):
+        model = getattr(qkv, f"Qkv{name}Model")(config)
+    linears = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    norms = [name for name, _ in model.named_modules() if name.endswith(("q_norm", "k_norm"))]
+    for name in linears + norms:
+        styles = [style for key, style in config.base_model_tp_plan.items() if fnmatch(name, key)]
+        narrowing = name.endswith(("o_proj", "down_proj"))
+        # Each device normalises its own heads with the same gain, whose gradient they add up.
+        whole = "replicated_with_grad_allreduce" if name in norms else None
+        assert styles == [whole or ("rowwise" if narrowing else "colwise")], name
+    assert all(any(fnmatch(name, key) for name in linears + norms) for key in config.base_model_tp_plan)
+
+
+def test_plan_over_devices_names_what_there_is_and_leaves_biased_attention_whole() -> None:
+    plain = QkvDecoderConfig(**SMALL).base_model_tp_plan
+    assert not any("gate_proj" in key or "norm" in key for key in plain)
+    biased = qkv.QkvEncoderDecoderConfig(**SMALL, position="t5").base_model_tp_plan
+    assert {key.split(".")[3] for key in biased} == {"cross_attn", "mlp"}
+    assert {name.partition(".")[0] for name in tiny.dual_encoder().base_model_tp_plan} == {"text_model", "vision_model"}
+    recurrent = QkvDecoderConfig(kernel=STATE_KERNELS[-1]).base_model_tp_plan
+    assert not [name for name in recurrent if "self_attn" in name]

@@ -1,0 +1,188 @@
+"""A config is the same after a file, JSON, a dict, a copy and a pickle, and names the classes that load its models."""
+
+import ast
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig
+from transformers.testing_utils import CaptureLogger
+
+import qkv
+from checkout import python_files
+from errors import raises_sentence
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
+from qkv.configuration import CONFIGS
+from qkv.configuration.configuration_base import QkvConfig, logger
+from qkv.modeling.registration import SEVERAL
+
+each_config = pytest.mark.parametrize("config_class", CONFIGS, ids=lambda kind: kind.__name__)
+LABELS = {"id2label": {"2": "eel", "0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1, "eel": 2}}
+PATTERNS = {"num_hidden_layers": 2, "pattern": ["full", "sliding"], "sliding_window": 3, "dtype": "bfloat16"}
+ROPES = {"full": {"rope_theta": 10.0}, "sliding": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}}
+# The defaults of each class, and what may get lost on the way.
+SAVED = {config_class.__name__: config_class for config_class in CONFIGS} | {
+    "recurrent": lambda: QkvRecurrentConfig(cell="lstm", attention="dot", hidden_size=8),
+    "labels": lambda: QkvEncoderConfig(**LABELS),
+    "image": lambda: presets.vit_base_16(image_size=(32, 48), class_token=False, pooling="mean"),
+    "sound": lambda: qkv.QkvAudioEncoderConfig(conv_kernel_sizes=(3,), conv_strides=(4,)),
+    "rope": presets.llama_3_2_1b,
+    "patterns": lambda: QkvDecoderConfig(**PATTERNS, position="rope", rope_parameters=ROPES),
+    "parts": lambda: presets.t5_small(encoder={"num_hidden_layers": 2}, decoder={"num_key_value_heads": 4}),
+    "texts and images": lambda: presets.clip_vit_b32(text_config={"pooling": "highest"}, embedding_chunk_size=4),
+    "backbone": lambda: qkv.QkvDetectionConfig(backbone_config={"model_type": "resnet", "depths": [1, 1, 1, 1]}),
+    "patches": lambda: qkv.QkvDetectionConfig(backbone_config=None),
+    "extras": lambda: QkvEncoderConfig(license="apache-2.0", notes={"seed": 3}),
+}
+each_saved = pytest.mark.parametrize("name", SAVED)
+
+
+@each_saved
+def test_saved_and_loaded_is_equal(name: str, tmp_path: Path) -> None:
+    config = SAVED[name]()
+    config.save_pretrained(tmp_path)
+    for loaded in (type(config).from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert type(loaded) is type(config)
+        assert {**loaded.to_dict(), "_name_or_path": ""} == config.to_dict()
+    written = (tmp_path / "config.json").read_text()
+    loaded.save_pretrained(tmp_path)
+    assert (tmp_path / "config.json").read_text() == written
+    saved = json.loads(written)
+    assert saved["auto_map"] == type(config).auto_classes
+    assert all("auto_map" not in saved[part] for part in config.sub_configs)
+
+
+@each_saved
+def test_dict_json_copies_and_pickles_are_equal(name: str) -> None:
+    config = SAVED[name]()
+    expected = config.to_dict()
+    for twin in (copy.copy(config), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert type(twin) is type(config) and twin == config and twin.to_dict() == expected
+    for text in (config.to_json_string(), config.to_json_string(use_diff=False)):
+        assert type(config).from_dict(json.loads(text)).to_dict() == expected
+    assert type(config)(**expected).to_dict() == expected
+
+
+@each_config
+def test_configs_share_nothing(config_class: type[QkvConfig]) -> None:
+    labels, patterns = {0: "a", 1: "b"}, ["full"] * 12
+    config, twin = config_class(id2label=labels), config_class(id2label=labels)
+    copied = copy.deepcopy(config)
+    for other in (twin, copied):
+        other.id2label[0] = "c"
+        other.auto_map.clear()
+    assert config.id2label[0] == labels[0] == "a" and config.auto_map == config_class.auto_classes
+    rope = {"rope_type": "linear", "factor": 2.0}
+    both = QkvEncoderDecoderConfig(position="rope", rope_parameters=rope, pattern=patterns)
+    both.encoder.rope_parameters["factor"], both.encoder.pattern[0] = 8.0, "block_sparse"
+    assert (both.decoder.rope_parameters["factor"], rope["factor"]) == (2.0, 2.0)
+    assert both.decoder.pattern[0] == patterns[0] == "full"
+
+
+@each_config
+def test_every_class_that_a_config_names_is_public_and_its_own(config_class: type[QkvConfig]) -> None:
+    for reference in config_class.auto_classes.values():
+        named = getattr(qkv, reference.split(".")[1])
+        assert named is config_class or named.config_class is config_class
+
+
+def test_auto_maps_name_every_public_model() -> None:
+    named = {reference.split(".")[1] for config_class in CONFIGS for reference in config_class.auto_classes.values()}
+    several = {name for names in SEVERAL.values() for name in names}
+    assert named | several == {name for name in qkv.__all__ if name.startswith("Qkv")}
+
+
+def test_hugging_face_s_additions_pass() -> None:
+    extras = {"num_labels": 3, "output_attentions": True, "name_or_path": "x", "transformers_version": "4.0"}
+    saved = {"_name_or_path": "x", "_commit_hash": "0", "torch_dtype": "float16", "quantization_config": {"bits": 8}}
+    generation = {"max_length": 20, "num_beams": 2, "temperature": 0.5}
+    config = QkvDecoderConfig(**extras, **saved, **generation, cls_token_id=3, base_model_name_or_path="y")
+    assert (config.num_labels, config.output_attentions, config.dtype) == (3, True, torch.float16)
+    assert config.quantization_config == {"bits": 8} and config.base_model_name_or_path == "y"
+    assert "num_beams" not in config.to_dict()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", torch.float64])
+def test_dtype(dtype: Any, tmp_path: Path) -> None:
+    config = QkvEncoderConfig(dtype=dtype)
+    assert isinstance(config.dtype, torch.dtype)
+    config.save_pretrained(tmp_path)
+    for given, expected in (
+        ({}, config.dtype),
+        ({"dtype": "float16"}, torch.float16),
+        ({"dtype": "auto"}, config.dtype),
+    ):
+        assert QkvEncoderConfig.from_pretrained(tmp_path, **given).dtype == expected
+
+
+def test_attention_implementation_reaches_the_parts_and_is_not_saved(tmp_path: Path) -> None:
+    config = QkvEncoderDecoderConfig(attn_implementation="sdpa", output_attentions=True)
+    assert {part._attn_implementation for part in (config, config.encoder, config.decoder)} == {"sdpa"}
+    config.save_pretrained(tmp_path)
+    assert "attn_implementation" not in (tmp_path / "config.json").read_text()
+    loaded = QkvEncoderDecoderConfig.from_pretrained(tmp_path, attn_implementation="eager")
+    assert loaded.encoder._attn_implementation == "eager"
+
+
+def test_changes_on_loading_are_those_of_construction(tmp_path: Path) -> None:
+    presets.vit_base_16().save_pretrained(tmp_path)
+    config, unused = qkv.QkvImageEncoderConfig.from_pretrained(
+        tmp_path, image_size=32, num_labels=3, revised=True, return_unused_kwargs=True
+    )
+    assert (config.grid, config.max_position_embeddings, config.num_labels) == ((2, 2), 5, 3)
+    assert unused == {"revised": True}
+
+
+@pytest.mark.parametrize("name", ["batch_norm_eps", "batch_size", "hiden_size", "layer_norm_eps", "max_seq_length"])
+@pytest.mark.parametrize("config_class", [QkvEncoderConfig, QkvEncoderDecoderConfig], ids=lambda each: each.__name__)
+def test_a_saved_field_is_kept_and_a_typed_one_is_checked(
+    config_class: type[QkvConfig], name: str, tmp_path: Path
+) -> None:
+    """A program that sets an attribute of its own must not lock the model up."""
+    config = config_class()
+    setattr(config, name, 7)
+    config.save_pretrained(tmp_path)
+    with CaptureLogger(logger) as warnings:
+        loaded = config_class.from_pretrained(tmp_path)
+    assert getattr(loaded, name) == 7 and loaded.to_dict() == config.to_dict()
+    for typed in (lambda: config_class(**{name: 7}), lambda: config_class.from_pretrained(tmp_path, **{name: 7})):
+        try:
+            typed()
+        except ValueError as error:
+            assert str(error) in warnings.out and f"{name}=7" in warnings.out
+        else:
+            assert not warnings.out
+
+
+def test_a_subclass_is_checked_by_its_annotations() -> None:
+    class Child(QkvEncoderConfig):
+        layerdrop: int = 3
+
+        def validate_layerdrop(self) -> None:
+            if self.layerdrop > 9:
+                raise ValueError(f"layerdrop={self.layerdrop} must be at most 9")
+
+    assert Child().layerdrop == 3
+    for fields, mentions in (
+        ({"layerdrop": "x"}, ("layerdrop='x'", "str", "int", "3")),
+        ({"layerdrop": 10}, ("layerdrop=10", "9")),
+        ({"layedrop": 1}, ("Child", "'layedrop'", "'layerdrop'")),
+        ({"norm_eps": 0}, ("norm_eps=0", "positive")),
+    ):
+        with raises_sentence(*mentions):
+            Child(**fields)
+
+
+FORBIDDEN = {"import_module", "__import__", "eval", "exec", "urlopen", "get_kernel", "get_class_from_dynamic_module"}
+
+
+def test_no_value_of_a_config_becomes_code() -> None:
+    # The package's registration imports modules by constant names, as its root does.
+    for path in python_files("configuration", "modeling", apart=frozenset({"package", "registration.py"})):
+        calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        names = {getattr(call, "id", getattr(call, "attr", None)) for call in calls}
+        assert not names & FORBIDDEN, path
