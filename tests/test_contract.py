@@ -31,7 +31,7 @@ CONFIGS = [
     *(tiny.encoder, tiny.image_encoder, tiny.audio_encoder, tiny.text_encoder, tiny.decoder, tiny.encoder_decoder),
     *(tiny.speech_encoder_decoder, tiny.recurrent, tiny.dual_encoder, tiny.detector, tiny.pair),
 ]
-# Weights that sum to one: those of rotated features do not, and the delta rule has none (`test_linear.py`).
+# Weights that sum to one: those of rotated features do not, and the delta rule has none (`test_recurrent_kernels.py`).
 WITH_SOFTMAX = [
     case
     for case in CASES

@@ -165,10 +165,10 @@ def test_backends_refuse_what_they_would_ignore(implementation):
     ignores = "flash" in implementation or "paged" in implementation
     for position, pattern in itertools.product(get_args(PositionName), get_args(PatternName)):
         config = decoder(position=position, pattern=pattern, sliding_window=3)
-        lost = [f"score bias of position={position!r}"] if position in BIAS_POSITIONS else []
+        lost = [f"position={position!r}"] if position in BIAS_POSITIONS else []
         lost += [f"pattern={pattern!r}"] if pattern not in ("full", "sliding") else []
         if ignores and lost:
-            with pytest.raises(ValueError, match=f"ignores .*{lost[0]}; use 'sdpa', 'flex_attention' or 'eager'"):
+            with pytest.raises(ValueError, match=lost[0]):
                 check_backend(config, implementation)
         else:
             check_backend(config, implementation)
@@ -188,11 +188,11 @@ def test_what_a_registered_backend_is_not_known_to_take_is_refused(engine):
     biased, blocks = decoder(position="alibi"), decoder(position="rope", pattern="block_sparse")
     check_backend(decoder(position="rope"), engine)
     for config, lost in ((biased, "position='alibi'"), (blocks, "pattern='block_sparse'")):
-        with pytest.raises(ValueError, match=f"attn_implementation='engine' ignores .*{lost}"):
+        with pytest.raises(ValueError, match=f"attn_implementation='engine'.*{lost}"):
             check_backend(config, engine)
     AttentionMaskInterface.register(engine, sdpa_mask)
     check_backend(blocks, engine)
-    with pytest.raises(ValueError, match="attn_implementation='engine' ignores the biases of pairs"):
+    with pytest.raises(ValueError, match="attn_implementation='engine'"):
         check_takes_bias(engine)
     AttentionInterface.register(engine, sdpa_attention_forward)
     check_backend(biased, engine)
