@@ -262,42 +262,24 @@ def learn(model: PreTrainedModel, examples: list, collate: Any, batch_size: int)
     return worker.moved(model, start)
 
 
-def test_collator_for_masked_language_modeling(tokenizer: PreTrainedTokenizerFast) -> None:
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4, seed=7)
-    examples = [example for example in spoken(tokenizer) for _ in range(2)][:ROWS]
-    # The collator masks at random: fixed here, so that both splits see the same.
-    masked = [{key: value[0] for key, value in collate([example]).items()} for example in examples]
-    masked = [{"input_ids": row["input_ids"].tolist(), "labels": row["labels"].tolist()} for row in masked]
-    whole, split = (learn(TASKS["mlm"].model(), masked, worker.pad, size) for size in (ROWS, 2))
-    assert_same_gradients(split, whole)
-    torch.manual_seed(3)
-    learn(TASKS["mlm"].model(), spoken(tokenizer), collate, 2)  # and by itself, attention mask and all
-
-
-def test_collator_for_language_modeling(tokenizer: PreTrainedTokenizerFast) -> None:
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    examples = spoken(tokenizer)
-    whole, split = (learn(TASKS["clm"].model(), examples, collate, size) for size in (ROWS, 2))
-    assert_same_gradients(split, whole)
-
-
-def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -> None:
-    model = TASKS["seq2seq"].model()
-    collate = DataCollatorForSeq2Seq(tokenizer, model=model)
-    examples = [
-        {**source, "labels": target["input_ids"]}
-        for source, target in zip(spoken(tokenizer), reversed(spoken(tokenizer)), strict=True)
-    ]
-    batch = collate([dict(example) for example in examples])
+def test_collators(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Batches of transformers' collators: a step in micro-batches is one big batch."""
+    texts, model = spoken(tokenizer), TASKS["seq2seq"].model()
+    mask = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4, seed=7)
+    # It masks at random: fixed here, so that both splits see the same.
+    fixed = [{key: value[0] for key, value in mask([text]).items()} for text in texts]
+    masked = [{key: row[key].tolist() for key in ("input_ids", "labels")} for row in fixed]
+    pairs = [{**one, "labels": other["input_ids"]} for one, other in zip(texts, reversed(texts), strict=True)]
+    translate = DataCollatorForSeq2Seq(tokenizer, model=model)
+    batch = translate([dict(pair) for pair in pairs])
+    labels = batch["labels"][:, :-1]
     assert batch["decoder_input_ids"][:, 0].eq(tiny.START).all()
-    assert torch.equal(
-        batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1].where(batch["labels"][:, :-1] != -100, tiny.PAD)
-    )
-    copies = [[dict(example) for example in examples] for _ in range(2)]
-    whole, split = (
-        learn(TASKS["seq2seq"].model(), rows, collate, size) for rows, size in zip(copies, (ROWS, 2), strict=True)
-    )
-    assert_same_gradients(split, whole)
+    assert torch.equal(batch["decoder_input_ids"][:, 1:], labels.where(labels != -100, tiny.PAD))
+    continued = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    for name, rows, collate in (("mlm", masked, worker.pad), ("clm", texts, continued), ("seq2seq", pairs, translate)):
+        whole, split = (learn(TASKS[name].model(), [dict(row) for row in rows], collate, size) for size in (ROWS, 2))
+        assert_same_gradients(split, whole)
+    learn(TASKS["mlm"].model(), texts, mask, 2)  # and by itself, attention mask and all
 
 
 PACKED = [
