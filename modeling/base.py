@@ -42,10 +42,21 @@ class RemovesPadding(nn.Module):
 
 # trf-ignore: TRF013  each family calls post_init, last
 class PackageHooks(PreTrainedModel):
-    """Let the package add to saving and pushing; a published copy has none of it."""
+    """Let the package add to loading, saving and pushing; a published copy has none of it."""
 
+    load_hook: ClassVar[Callable[..., dict[str, object]] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
+
+    @classmethod
+    @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
+    def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
+        cls, pretrained_model_name_or_path: object, *model_args: object, **kwargs: object
+    ) -> Any:
+        """Load a model as transformers does; the package checks its source first, with QKV_VERIFY=1 every file."""
+        options = kwargs if cls.load_hook is None else cls.load_hook(pretrained_model_name_or_path, kwargs)
+        inherited: Callable[..., object] = super().from_pretrained
+        return inherited(pretrained_model_name_or_path, *model_args, **options)
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""

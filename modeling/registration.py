@@ -1,6 +1,7 @@
 """Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
 
-Also the hooks by which the package adds its code to models that are saved or pushed; a published copy has none of them.
+Also the hooks by which the package checks the source of a model that is loaded, and adds its code to models that are
+saved or pushed; a published copy has none of them.
 """
 
 import os
@@ -47,6 +48,7 @@ def register(models: dict[str, type[PreTrainedModel]]) -> None:
                 getattr(transformers, auto_class).register(config_class, several or models[name])
                 if auto_class in NAME_TABLES:
                     NAME_TABLES[auto_class][config_class.model_type] = name
+    QkvPreTrainedModel.load_hook = check_source
     QkvPreTrainedModel.save_hook = save_code
     QkvPreTrainedModel.upload_hook = add_code
     if find_spec("peft"):
@@ -66,6 +68,21 @@ def register_adapters() -> None:
 def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
     """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
     return model.placed(hidden, context)[0]
+
+
+def check_source(source: object, options: dict[str, object]) -> dict[str, object]:
+    """Warn where the code in a folder is older than the installed transformers, and return the options to load with.
+
+    With QKV_VERIFY=1 raise IntegrityError where files of the folder or repository differ from its manifest.
+    """
+    if not isinstance(source, str | os.PathLike):  # without a source the tensors are the caller's
+        return options
+    if (folder := Path(source, str(options.get("subfolder") or ""))).is_dir():
+        import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)
+    if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
+        return options
+    checked: dict[str, object] = import_module(f"{SCRIPTS}.publishing.integrity.guard").checked(source, options)
+    return checked
 
 
 def save_code(model: object, folder: str | os.PathLike[str]) -> None:

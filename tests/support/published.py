@@ -1,6 +1,7 @@
 """Small published folders, and what an attacker or an accident does to them."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,11 @@ def change_json(path: Path, **fields: Any) -> None:
 
 
 def age(folder: Path) -> None:
-    """Make the code of a folder, with its manifest and card, that of another qkv."""
-    earlier, text = identity(folder), (folder / "README.md").read_text()
+    """Make the code of a folder, with its manifest and card, that of a qkv tested with older releases."""
+    earlier, stated = identity(folder), re.compile("(ested with transformers) .* to .*[.]")
     for path in folder.glob("*.py"):
-        path.write_text(path.read_text().replace("# Made from qkv", "# Made from qkv 0.0, not"))
+        path.write_text(stated.sub(r"\1 5.22 to 5.23.", path.read_text()))
+    text = stated.sub(r"\1 5.22 to 5.23.", (folder / "README.md").read_text())
     write_manifest(folder, card=lambda digest: text.replace(earlier, digest))
 
 

@@ -10,6 +10,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion.convert import chosen, our_conversions
 from qkv.scripts.common.heads import HUB_TASKS
+from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
 Form = Literal["self-contained", "native"]
@@ -28,13 +29,15 @@ class Place:
     """The folder of a card.
 
     `form` is that of the folder; `other` the Hub id or address of the same model in the other form; `repo` the Hub id
-    of this one; `digest` the identity in its manifest; `processor` says whether one is in the folder.
+    of this one; `digest` the identity in its manifest, `tested` the releases of transformers in it; `processor` says
+    whether one is in the folder.
     """
 
     form: Form = "self-contained"
     other: str | None = None
     repo: str | None = None
     digest: str | None = None
+    tested: str = spelled(TESTED)
     processor: bool = True
 
 

@@ -18,9 +18,8 @@ from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_pair import QkvPairConfig
 from qkv.scripts.publishing.export.join import Joined
+from qkv.scripts.publishing.export.tested_releases import TESTED
 
-# Releases of transformers that the code is tested with: the oldest in pyproject.toml, the newest in constraints.txt.
-TESTED = {"oldest": "5.23", "newest": "5.24"}
 HEADER = Path(__file__).with_name("header.txt").read_text(encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from qkv.modeling.conversion.files import CONFIG, write_json
 from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.publishing.card.card import record_card
 from qkv.scripts.publishing.export.folder import README, complete_folder
+from qkv.scripts.publishing.export.tested_releases import TESTED, spelled, stated_releases
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, listed, read_manifest
 
 CARD = "card.md"
@@ -29,7 +30,8 @@ def write_run_card(folder: Path) -> Path:
     """Write the card from the record of a folder, as the README of the model beside it, and return its path."""
     card = folder / (README if (folder / CONFIG).is_file() else CARD)
     manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-    write_atomically(card, record_card(folder / RECORD, digest=manifest.get("identity")))
+    tested = spelled(stated_releases(folder) or TESTED)
+    write_atomically(card, record_card(folder / RECORD, digest=manifest.get("identity"), tested=tested))
     if manifest:
         manifest["files"][card.name] = listed(card)
         write_json(folder / MANIFEST, manifest)

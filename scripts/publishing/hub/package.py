@@ -17,12 +17,18 @@ from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, na
 from qkv.scripts.common.files import RECORD, model_folder, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.export.flatten import flatten
 from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
+from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
 from qkv.scripts.publishing.integrity.files import file_row
-from qkv.scripts.publishing.integrity.loading import installed_class
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, is_document, read_manifest
+from qkv.scripts.publishing.integrity.manifest import (
+    MANIFEST,
+    RELEASES,
+    IntegrityError,
+    brief,
+    is_document,
+    read_manifest,
+)
 
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
@@ -44,12 +50,12 @@ class TrainedModel:
 def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Path:
     """Build the package of a model in an empty folder and return it, or a folder that was built before.
 
-    One whose code is not the code of this qkv is built again, and keeps its card.
+    One whose code was tested with older releases of transformers than this qkv is built again, and keeps its card.
     `place` is the folder or repository it will have, which the card names. ValueError for a model that is none of
     qkv's, for a folder without one, for weights that do not fit it, and for the record of another model.
     """
     built = None if options.native else built_folder(source)
-    if built and is_current(built):
+    if built and not is_outdated(stated_releases(built)):
         options.check_unset(OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
         return built
     options.step("read the model")
@@ -135,21 +141,13 @@ def built_folder(source: ModelSource) -> Path | None:
     return folder
 
 
-def is_current(folder: Path) -> bool:
-    """Return whether the code in a folder is the code that this qkv writes; so it is where there is none."""
-    model_class = installed_class(folder)
-    if not issubclass(model_class or object, QkvPreTrainedModel):
-        return True
-    code = flatten(model_class.config_class.from_pretrained(folder)).files
-    return all((folder / name).read_text(encoding="utf-8") == text for name, text in code.items())
-
-
 def kept_card(folder: Path) -> Card:
-    """Return the card of a folder that was built before, for another identity."""
+    """Return the card of a folder that was built before, for another identity and the releases tested today."""
     manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
+    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest[RELEASES], TESTED))
     names = [name for name in manifest["files"] if is_document(name) and name not in (README, LICENSE)]
     files = {name: (folder / name).read_bytes() for name in names}
-    return lambda identity: text.replace(manifest["identity"], identity), files
+    return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files
 
 
 def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> Card:

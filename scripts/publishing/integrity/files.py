@@ -9,7 +9,8 @@ from safetensors import SafetensorError, safe_open
 
 from qkv.modeling.conversion.files import named
 from qkv.scripts.common.inspector import fingerprint
-from qkv.scripts.publishing.integrity.manifest import Manifest, file_paths, is_document, listed
+from qkv.scripts.publishing.export.tested_releases import stated_releases
+from qkv.scripts.publishing.integrity.manifest import RELEASES, Manifest, file_paths, is_document, listed
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ def file_row(folder: Path, manifest: Manifest) -> Row:
     findings = [line for name, entry in files.items() for line in file_findings(folder / name, name, entry, tensors)]
     names = [path.relative_to(folder).as_posix() for path in file_paths(folder)]
     findings += [f"{name} is not in the manifest" for name in names if name not in files and not is_document(name)]
+    if manifest.get(RELEASES) != stated_releases(folder):
+        findings.append("the code was tested with other releases of transformers than the manifest says")
     try:
         named(folder)
     except ValueError as error:

@@ -1,6 +1,7 @@
-"""Find the class of a saved model and its Auto class, and load it quietly."""
+"""Find the class of a saved model and its Auto class, and load it quietly, without the check of QKV_VERIFY."""
 
 import re
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,18 @@ from qkv.modeling.conversion.files import named, quiet
 from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.common.inspector import load_reported
 
+# Whether a load is part of writing or verifying a manifest, which QKV_VERIFY does not compare with one.
+UNCHECKED: ContextVar[bool] = ContextVar("UNCHECKED", default=False)
+
 
 def load_quietly(loader: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
     """Load the model of a folder in this process, with the report on it."""
-    with quiet():
-        return load_reported(loader, str(folder), {})
+    token = UNCHECKED.set(True)
+    try:
+        with quiet():
+            return load_reported(loader, str(folder), {})
+    finally:
+        UNCHECKED.reset(token)
 
 
 def installed_class(folder: Path) -> Any:

@@ -19,10 +19,13 @@ import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, read_json, write_json
 from qkv.scripts.common.files import RECORD, file_hash, write_atomically
 from qkv.scripts.common.inspector import UNFILLED, held
+from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import PUBLISHED
 from qkv.scripts.publishing.integrity.loading import installed_class, load_quietly
 
 MANIFEST, FORMAT, SIGNATURE = "qkv_manifest.json", 1, "model.sig"
+# The entry with the releases of transformers that the code was tested with, where there is code.
+RELEASES = "transformers"
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml", "LICENSE")
 # The identity covers these, and the files that loading reads.
@@ -62,10 +65,12 @@ def listed(path: Path) -> dict[str, Any]:
 def describe_files(folder: Path) -> Manifest:
     """Return the parts of a manifest that follow from the files."""
     versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    stated = stated_releases(folder)
     return {
         "format": FORMAT,
         "versions": {name: str(version) for name, version in versions.items()},
         "files": {path.relative_to(folder).as_posix(): listed(path) for path in file_paths(folder)},
+        **({} if stated is None else {RELEASES: stated}),
     }
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import transformers
 from huggingface_hub import snapshot_download
-from packaging.version import Version
 
 from qkv.modeling.conversion.files import located
 from qkv.scripts.common.files import model_folder
+from qkv.scripts.publishing.export.tested_releases import spelled, stated_releases, untested
 from qkv.scripts.publishing.integrity.files import Row, file_row
 from qkv.scripts.publishing.integrity.load_paths import load_rows
 from qkv.scripts.publishing.integrity.manifest import (
@@ -101,9 +100,9 @@ def examine(
     return Report(str(target), None if is_local else folder.name, rows, identity(folder) if known else None)
 
 
-def fetch(name: str, revision: str | None) -> Path:
+def fetch(name: str, revision: str | None, **options: Any) -> Path:
     """Return the folder in the cache with all files of a repository."""
-    return Path(snapshot_download(name, revision=revision))
+    return Path(snapshot_download(name, revision=revision, **options))
 
 
 def checks(
@@ -124,10 +123,9 @@ def checks(
     rows = [file_row(folder, manifest)]
     if expect is not None:
         rows.insert(0, Row("expected model", expectation_findings(manifest, expect), str(expect)))
-    written, installed = manifest["versions"]["transformers"], transformers.__version__
-    if Version(written).release[:2] < Version(installed).release[:2]:
-        warning = f"transformers {installed} is newer than {written}, with which it was published; publish it again"
-        rows.append(Row("releases", detail=warning, warns=True))
+    if (stated := stated_releases(folder)) is not None:
+        warning = untested(folder, stated)
+        rows.append(Row("tested releases", detail=warning or f"transformers {spelled(stated)}", warns=bool(warning)))
     yield from rows
     if not any(row.findings for row in rows):
         yield from load_rows(folder, manifest, trusted=trusted)

@@ -7,26 +7,38 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from PIL import Image
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
+    AutoModelForMaskedLM,
     ViTImageProcessorPil,
     pipeline,
 )
+from transformers.testing_utils import CaptureLogger
+from transformers.utils import logging
 
 import installation
 import qkv
 import tiny
 from checkout import ROOT
 from errors import raises_sentence
+from published import age, change_json
 from qkv.modeling.conversion.files import read_json
 from qkv.scripts.cli import main
 from qkv.scripts.common import files as durable
 from qkv.scripts.common.inspector import Job, outputs
-from qkv.scripts.publishing.export.flatten import TESTED, flatten
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.publishing.export.tested_releases import (
+    TESTED,
+    is_outdated,
+    logger,
+    spelled,
+    stated_releases,
+    untested,
+)
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
 from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, identity, read_manifest
@@ -34,6 +46,7 @@ from qkv.scripts.publishing.integrity.verification import expectation_findings
 
 pytestmark = pytest.mark.upstream
 
+OLDER = {"oldest": "5.22", "newest": "5.23"}
 IMAGE = {"pixel_values": torch.linspace(0, 1, 192).view(1, 3, 8, 8)}
 
 
@@ -155,10 +168,61 @@ def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None
     assert "Another title" in card and before in card and identity(run) == before and findings(run) == []
 
 
-def test_the_tested_releases_are_those_that_we_require_and_install() -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A published folder, of which the installed transformers is the newest that was tested."""
+    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.1.dev0")
+    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+def test_code_manifest_and_card_state_the_releases_that_we_require_and_install(folder: Path, tmp_path: Path) -> None:
     floor = next(each for each in installation.requirements() if each.name == "transformers").specifier
     assert f">={TESTED['oldest']}" in map(str, floor)
     assert f"\ntransformers=={TESTED['newest']}." in (ROOT / "constraints.txt").read_text()
-    assert "Tested with transformers {oldest} to {newest}.".format(**TESTED) in next(
-        iter(flatten(tiny.encoder()).files.values())
-    )
+    assert stated_releases(folder) == read_manifest(folder)["transformers"] == TESTED
+    assert f"tested with transformers {spelled(TESTED)}." in (folder / "README.md").read_text()
+    qkv.publish(qkv.QkvEncoderForMaskedLM(tiny.encoder()), tmp_path / "native", native=True)
+    (tmp_path / "modeling_mine.py").write_text("# Tested with transformers 5.23 to 5.23.\n")
+    assert stated_releases(tmp_path) is stated_releases(tmp_path / "native") is None
+    assert "transformers" not in read_manifest(tmp_path / "native")
+    change_json(folder / MANIFEST, transformers=OLDER)
+    assert len(findings(folder)) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "stated", "warns"),
+    [
+        ("5.23.3", OLDER, False),
+        ("5.24.0", OLDER, True),
+        ("6.0.0", TESTED, True),
+        ("5.3.0", {"oldest": "5.23", "newest": "5.30"}, False),
+        ("6.0.0", None, False),
+    ],
+)
+def test_a_newer_transformers_than_was_tested_has_a_remedy(
+    version: str, stated: dict[str, str] | None, warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "__version__", version)
+    sentence = untested(tmp_path, stated)
+    words = (version, str(stated and spelled(stated)), f"`qkv publish {tmp_path} TARGET`")
+    assert all(word in sentence for word in words) if warns else sentence == ""
+    assert is_outdated(OLDER) and not is_outdated(TESTED) and not is_outdated(None)
+
+
+def test_loading_warns_once_of_a_folder_with_older_code(folder: Path) -> None:
+    verbosity, said = logging.get_verbosity(), {}
+    try:
+        for name, level in (("new", logging.WARNING), ("quiet", logging.ERROR), ("old", logging.WARNING)):
+            if name == "quiet":
+                age(folder)
+            logging.set_verbosity(level)
+            with CaptureLogger(logger) as captured:
+                for source in (folder, str(folder)):
+                    AutoModelForMaskedLM.from_pretrained(source)
+                AutoModelForMaskedLM.from_pretrained(folder.parent, subfolder=folder.name)
+            said[name] = captured.out
+    finally:
+        logging.set_verbosity(verbosity)
+    assert said["new"] == said["quiet"] == ""
+    assert said["old"].count("\n") == 1 and untested(folder, OLDER) in said["old"]

@@ -33,6 +33,7 @@ import tiny
 from errors import raises_sentence
 from published import age
 from qkv.scripts.publishing.export.flatten import flatten
+from qkv.scripts.publishing.export.tested_releases import TESTED, spelled, stated_releases
 from qkv.scripts.publishing.hub.callback import CodeCallback, logger
 from qkv.scripts.publishing.hub.options import Published, PublishOptions
 from qkv.scripts.publishing.hub.package import TrainedModel, read_model_source, saved_processors
@@ -145,9 +146,9 @@ def test_a_run_has_its_card_and_older_code_is_built_again(tmp_path: Path) -> Non
     before = read_manifest(built)
     done = qkv.publish(built, tmp_path / "again")
     manifest, card = read_manifest(done.folder), (built / "README.md").read_text()
-    assert not done.as_built
+    assert not done.as_built and manifest["transformers"] == stated_releases(done.folder) == TESTED
     assert manifest["loaded"] == before["loaded"] and manifest["files"].keys() == before["files"].keys()
-    expected = card.replace(before["identity"], done.identity)
+    expected = card.replace(before["identity"], done.identity).replace("5.22 to 5.23.", f"{spelled(TESTED)}.")
     assert "97." in card and (done.folder / "README.md").read_text() == expected != card
 
 

@@ -14,16 +14,17 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 import qkv
 import tiny
 from errors import raises_sentence
-from published import CODE, change_json, change_tensors, forge, ours, published, shards
+from published import CODE, age, change_json, change_tensors, forge, ours, published, shards, stock
 from qkv import QkvDecoderForCausalLM
 from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity import clean_process, load_paths
+from qkv.scripts.publishing.export.tested_releases import TESTED
+from qkv.scripts.publishing.integrity import clean_process, guard, load_paths
 from qkv.scripts.publishing.integrity import verification as module
 from qkv.scripts.publishing.integrity.clean_process import Loaded, clean_environment, load_in_clean_process
 from qkv.scripts.publishing.integrity.files import Row
@@ -110,6 +111,9 @@ def test_a_corruption_is_named_and_not_loaded(
     with pytest.raises(IntegrityError) as caught:
         verify(folder)
     assert all(word.format(**names) in str(caught.value) for word in words)
+    monkeypatch.setenv("QKV_VERIFY", "1")
+    with pytest.raises((IntegrityError, ValueError)):
+        QkvDecoderForCausalLM.from_pretrained(folder)
 
 
 def test_an_untouched_folder_passes(folder: Path) -> None:
@@ -193,13 +197,50 @@ def test_the_verdict_is_one_sentence_with_all_names() -> None:
     assert results == ["passed", "FAILED", "not run", "warning"]
 
 
-def test_a_newer_transformers_than_at_publishing_is_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_tested_with_older_releases_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = qkv.publish(ours(), tmp_path / "hub").folder
     monkeypatch.setattr(module, "load_rows", lambda *_, **__: [])
-    assert not any(row.warns for row in examine(folder).rows)
-    monkeypatch.setattr(transformers, "__version__", "99.0.dev0")
+    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.0")
+    rows = {row.check: row.result for row in verify(folder).rows}
+    assert rows["tested releases"] == "passed"
+    age(folder)
     report = verify(folder)
     (row,) = (row for row in report.rows if row.warns)
-    assert row.result == "warning" and row.detail in report.sentence
+    assert row.result == "warning" and row.detail in report.sentence and f"qkv publish {folder} " in row.detail
+    assert not any(row.check == "tested releases" for row in verify(published(stock(), tmp_path / "stock")).rows)
+
+
+@pytest.mark.parametrize("loader", [QkvDecoderForCausalLM, AutoModelForCausalLM, AutoModel])
+def test_loading_refuses_files_that_differ_where_it_is_asked_to(
+    loader: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QKV_VERIFY", "1")
+    assert loader.from_pretrained(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
+    loader.from_pretrained(folder.parent, subfolder="hub")
+    published(ours(), folder.parent / "again")  # it loads a folder that has no manifest yet
+    assert isinstance(qkv.from_transformers(qkv.to_transformers(ours())), QkvDecoderForCausalLM)
+    change_json(folder / "config.json", norm_eps=0.5)
+    for source, inner in ((folder, {}), (folder.parent, {"subfolder": "hub"})):
+        with pytest.raises(IntegrityError, match="config.json"):
+            loader.from_pretrained(source, **inner)
+    monkeypatch.setenv("QKV_VERIFY", "off")
+    loader.from_pretrained(folder)
+
+
+def test_a_repository_is_loaded_at_the_commit_that_was_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fetch(name: str, revision: str | None, **options: Any) -> Path:
+        asked.append((name, revision, options))
+        return folder
+
+    monkeypatch.setattr(guard, "fetch", fetch)
+    options = {"revision": "v1", "token": "t", "dtype": "auto"}
+    assert guard.checked("user/name", options) == {**options, "revision": folder.name}
+    assert asked == [("user/name", "v1", {"token": "t"})]
+    flip_bit(shards(folder)[0])
+    with pytest.raises(IntegrityError, match=shards(folder)[0].name):
+        guard.checked("user/name", options)
 
 
 def changed(found: Loaded, part: str, **entries: Any) -> Loaded:

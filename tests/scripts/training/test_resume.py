@@ -61,7 +61,20 @@ def test_training_that_died_twice_ends_with_the_same_bits(
     last = folder / "checkpoints" / "step-000010"
     state = json.loads((last / "state.json").read_text())
     assert state["resumed"] == [4, 8] and state["processes"] == 1
-    assert {path.suffix for path in last.iterdir()} == {".json", ".jsonl", ".safetensors"}  # no pickles
+
+
+READERS = {
+    ".json": lambda path: json.loads(path.read_text()),
+    ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
+    ".safetensors": load_file,
+}
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(whole: Path) -> None:
+    files = [path for path in (whole / "checkpoints" / "step-000010").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == READERS.keys()
+    for path in files:
+        assert READERS[path.suffix](path)
 
 
 def test_damaged_checkpoint_is_skipped(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
