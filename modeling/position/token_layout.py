@@ -205,7 +205,9 @@ def check_documents(documents: Tensor | None, hidden: Tensor, packing: Packing) 
     begins = False if documents is None else documents[:, :length].diff() != 0
     told = [each for each in (index, keys) if each is not None and can_read_values(each)]
     if alone or any(((each.diff() != 0) != begins).any() for each in told):
-        raise ValueError("seq_idx and cu_seq_lens_k repeat where documents begin by position_ids or cu_seq_lens_q")
+        raise ValueError(
+            "seq_idx or cu_seq_lens_k differs from the documents of position_ids or cu_seq_lens_q; leave it out"
+        )
 
 
 def restart_at_documents(tokens: Tensor, documents: Tensor) -> Tensor:

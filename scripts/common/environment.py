@@ -32,7 +32,7 @@ def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit of qkv's checkout, marked when files differ from it; None outside a checkout."""
+    """Return the commit of qkv's checkout, marked when files but records and pages differ; None outside a checkout."""
     root = Path(__file__).resolve().parents[2]
 
     def git(*words: str) -> str:
@@ -42,7 +42,8 @@ def commit() -> str | None:
         # An environment may lie inside somebody else's repository.
         if Path(git("rev-parse", "--show-toplevel")) != root:
             return None
-        return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
+        changed = git("status", "--porcelain", "--", ".", ":!model_cards")
+        return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
