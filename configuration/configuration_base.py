@@ -39,7 +39,7 @@ logger = logging.get_logger(__name__)
 Config = TypeVar("Config", bound="QkvConfig")
 
 
-def in_one_sentence(validate: Callable[[Any], None]) -> Callable[[Any], None]:
+def in_one_sentence(validate: Callable[[object], None]) -> Callable[[object], None]:
     """Wrap the `validate` of `strict` so that it raises the cause alone, as a ValueError."""
 
     @wraps(validate)
@@ -110,7 +110,7 @@ def in_order(id2label: object) -> dict[int, str] | None:
     """Return labels in the order of their numbers, in which scores are read; ValueError where there are gaps."""
     if id2label is None:
         return None
-    given: dict[Any, Any] = id2label if isinstance(id2label, dict) else {"": None}
+    given: dict[object, str] = id2label if isinstance(id2label, dict) else {"": ""}
     labels, numbers = {str(number): given[number] for number in given}, list(map(str, range(len(given))))
     if {*labels} != {*numbers} or not all(isinstance(label, str | int) for label in labels.values()):
         raise ValueError(f"id2label={shortened(id2label)} is no dict of labels numbered 0, 1, … such as {{0: 'cat'}}")
@@ -206,8 +206,7 @@ class QkvConfig(PreTrainedConfig):
     @property
     def embedding_width(self) -> int:
         """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
-        width: Any = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
-        return int(width)
+        return int(getattr(self, "embedding_size", 0) or getattr(self, "hidden_size", 0))
 
     @property
     def output_attentions(self) -> bool:

@@ -4,7 +4,8 @@ Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vect
 states kept.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,9 @@ class GRU(nn.GRU):
 
     vectors: ClassVar[int] = 1
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(  # type: ignore[override]  # always has a state, which is one tensor
+        self, input: Tensor, hx: Tensor
+    ) -> tuple[Tensor, Tensor]:
         weights = weights_now(self)
         if input.ndim == 2:
             state = torch.gru_cell(input, hx[:, 0], *weights)
@@ -49,7 +52,9 @@ class LSTM(nn.LSTM):
 
     vectors: ClassVar[int] = 2
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(  # type: ignore[override]  # always has a state, which is one tensor
+        self, input: Tensor, hx: Tensor
+    ) -> tuple[Tensor, Tensor]:
         weights = weights_now(self)
         if input.ndim == 2:
             state = torch.stack(torch.lstm_cell(input, hx.unbind(1), *weights), dim=1)
@@ -59,7 +64,7 @@ class LSTM(nn.LSTM):
         return outputs, torch.cat(states).transpose(0, 1)
 
 
-CELLS: dict[str, Any] = {"gru": GRU, "lstm": LSTM}
+CELLS: dict[str, type[GRU] | type[LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 def reading_orders(keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,8 +99,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, *orders: Tensor) -> Tensor:
         outputs = []
-        cells: Any = self.cells
-        for cell, order in zip(cells, orders, strict=False):
+        for cell, order in zip(cast("Iterable[GRU | LSTM]", self.cells), orders, strict=False):
             state = hidden_states.new_zeros(hidden_states.shape[0], cell.vectors, cell.hidden_size)
             outputs.append(in_order(cell, hidden_states, order, state)[0])
         return self.dropout(torch.cat(outputs, dim=-1))
