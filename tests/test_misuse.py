@@ -155,12 +155,15 @@ TOKENS: list[Row] = [
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3, 2, 5])), f"cu_seq_lens_q=[0, 3, 2, 5] | {PACKED}"),
     (
         lambda: decoder()(IDS, past_key_values=((zeros(2, 2, 1, 4),) * 2,) * 2),
-        "past_key_values | tuple | DynamicCache(config=model.config)",
+        "past_key_values | tuple | DynamicCache",
     ),
     (lambda: decoder()(IDS[:, :1], past_key_values=filled_cache(num_hidden_layers=3)), "past_key_values | 3 | 2"),
     (lambda: decoder()(IDS[:1, :1], past_key_values=filled_cache()), "past_key_values | 2 | 1"),
-    (lambda: decoder()(IDS, encoder_hidden_states=zeros(2, 5, 8)), "encoder_hidden_states | cross_attention=True"),
-    (lambda: decoder(cross_attention=True)(IDS), "cross_attention=True | encoder_hidden_states | None"),
+    (
+        lambda: decoder()(IDS, encoder_hidden_states=zeros(2, 5, 8)),
+        "encoder_hidden_states=Tensor | cross_attention=False",
+    ),
+    (lambda: decoder(cross_attention=True)(IDS), "cross_attention=True | encoder_hidden_states=None"),
     (
         lambda: encoder_decoder()(encoder_outputs=(zeros(2, 5, 9),), decoder_input_ids=IDS),
         "encoder_hidden_states | (2, 5, 9) | batch=2 | hidden_size=8",
@@ -178,7 +181,7 @@ TOKENS: list[Row] = [
     (lambda: encoder_decoder()(decoder_input_ids=IDS), f"{EITHER} | none"),
 ]
 
-IMAGE_SHAPE = "(batch, 3, height, width) | num_channels"
+IMAGE_SHAPE = "(batch, 3, height, width) | image processor"
 PIXEL_INPUTS: list[Row] = [
     (lambda: vision()(pixel_values=PIXELS * NAN), "pixel_values | NaN | image processor"),
     (lambda: vision(QkvImageEncoderForImageClassification)(PIXELS / 0), "pixel_values | infinity | image processor"),
@@ -187,7 +190,7 @@ PIXEL_INPUTS: list[Row] = [
     (lambda: vision()(pixel_values=PIXELS.permute(0, 2, 3, 1)), f"pixel_values | (2, 8, 8, 3) | {IMAGE_SHAPE}"),
     (lambda: vision()(pixel_values=zeros(2, 3, 12, 8)), "12x8 | image_size=8 | interpolate_pos_encoding=True"),
     (lambda: vision()(pixel_values=zeros(2, 3, 9, 12), interpolate_pos_encoding=True), "9x12 | patch_size=4"),
-    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8)), "pixel_values | (2, 3, 0, 8) | empty"),
+    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8)), f"pixel_values | (2, 3, 0, 8) | {IMAGE_SHAPE}"),
     (
         lambda: vision()(inputs_embeds=zeros(1, 6, 8)),
         "6 | max_position_embeddings=5 | position='learned' | position='rope'",

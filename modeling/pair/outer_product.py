@@ -16,8 +16,6 @@ from .axial_attention import in_chunks
 class OuterProductMean(nn.Module):
     """Average the outer products of two projections of residues i and j over an alignment, and map them linearly.
 
-    Residues that vary together in a family of proteins touch; the mean of products is their covariance.
-
     Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 10, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: (B, S, L, D), mask (B, S, L) or None -> (B, L, L, C)
     """
@@ -44,8 +42,6 @@ class OuterProductMean(nn.Module):
 
 class OuterProductDifference(nn.Module):
     """Describe each pair of residues by the products and the differences of two projections.
-
-    Products tell where the two agree, differences where they do not.
 
     Source: Lin et al. 2023, Evolutionary-scale prediction of atomic-level protein structure with a language model, and
         its code (`SequenceToPair`), https://doi.org/10.1126/science.ade2574

@@ -13,8 +13,6 @@ from ..normalization import NORMS
 class TriangleMultiplication(nn.Module):
     """Sum over all third residues k: outgoing edges a_ik b_jk, or incoming edges a_ki b_kj, component by component.
 
-    In time L³ C as triangle attention, at a fraction of it: L x L matrix products.
-
     Source: Jumper et al. 2021, supplement, algorithms 11 and 12, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: normalised pairs (B, L, L, C), mask (B, L) or None -> (B, L, L, C)
     """

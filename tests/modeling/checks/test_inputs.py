@@ -129,8 +129,8 @@ NAN, FRAMES = float("nan"), torch.arange(33)
 FITTING = ("input_features", "num_mel_bins=6", "frame_layout='frames_first'")
 # Changes of right inputs, and what the sentence mentions.
 OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "no pixels": ({"pixel_values": None}, ("pixel_values", "None", "num_channels")),
-    "one channel": ({"pixel_values": torch.zeros(2, 1, 8, 56)}, ("pixel_values", "(2, 1, 8, 56)", "num_channels")),
+    "no pixels": ({"pixel_values": None}, ("pixel_values", "(batch, 3, height, width)")),
+    "one channel": ({"pixel_values": torch.zeros(2, 1, 8, 56)}, ("pixel_values", "(2, 1, 8, 56)")),
     "no columns": ({"pixel_values": torch.zeros(2, 3, 8, 0)}, ("pixel_values", "(2, 3, 8, 0)")),
     "nan": (changed(PIXELS, "pixel_values", (0, 0, 0, 0), NAN), ("pixel_values", "NaN")),
     "mask": ({"pixel_mask": torch.ones(2, 8, 55)}, ("pixel_mask", "(2, 8, 55)", "(2, 8, 56)")),

@@ -8,11 +8,11 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 from errors import raises_sentence
 from qkv.modeling.heads.loss import (
     IGNORED,
-    causal_lm_loss,
     classification,
     contrastive,
     cross_entropy,
     masked_image_loss,
+    next_tokens,
     problem_type,
     question_answering_loss,
 )
@@ -61,14 +61,8 @@ def test_losses_of_half_precision_are_taken_in_single():
 def test_next_token(smoothing, count):
     logits = draw(2, 5, 7)
     expected = reference.next_token_loss(logits, LABELS, IGNORED, smoothing, None if count is None else 13)
-    actual = causal_lm_loss(logits, LABELS, num_items_in_batch=count, label_smoothing=smoothing)
-    assert_same(actual, expected, logits)
-
-
-def test_next_token_with_labels_that_are_shifted_already():
-    logits = draw(2, 5, 7)
-    actual = causal_lm_loss(logits, None, LABELS, num_items_in_batch=None, label_smoothing=0.1)
-    assert_same(actual, reference.cross_entropy(logits, LABELS, IGNORED, 0.1), logits)
+    assert_same(cross_entropy(logits, next_tokens(LABELS), count, smoothing), expected, logits)
+    assert next_tokens(None, LABELS) is next_tokens(LABELS * 2, LABELS) is LABELS
 
 
 def test_no_document_predicts_the_next():
@@ -78,15 +72,15 @@ def test_no_document_predicts_the_next():
     restarting = torch.tensor([[0, 1, 2, 0, 1, 0, 1]])
     documents = [slice(0, 3), slice(3, 5), slice(5, 7)]
     parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=4) for part in documents]
-    assert_same(causal_lm_loss(logits, labels, None, restarting), sum(parts), logits)
+    assert_same(cross_entropy(logits, next_tokens(labels, None, restarting)), sum(parts), logits)
     boundaries = torch.tensor([0, 3, 5, 7], dtype=torch.int32)
-    assert_same(causal_lm_loss(logits, labels, boundaries=boundaries), sum(parts), logits)
-    assert_same(causal_lm_loss(logits, labels, None, restarting, boundaries=boundaries), sum(parts), logits)
+    assert_same(cross_entropy(logits, next_tokens(labels, boundaries=boundaries)), sum(parts), logits)
+    assert_same(cross_entropy(logits, next_tokens(labels, None, restarting, boundaries)), sum(parts), logits)
     # Positions that only skip begin no document.
     parts = [
         reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))
     ]
-    assert_same(causal_lm_loss(logits, labels, None, places), sum(parts), logits)
+    assert_same(cross_entropy(logits, next_tokens(labels, None, places)), sum(parts), logits)
 
 
 def test_positions_of_padding_begin_no_document():
@@ -94,7 +88,9 @@ def test_positions_of_padding_begin_no_document():
     logits, labels = draw(1, 6, 7), torch.tensor([[IGNORED, IGNORED, 3, 4, 5, 6]])
     places = torch.tensor([[1, 1, 0, 1, 2, 3]])
     assert_same(
-        causal_lm_loss(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits
+        cross_entropy(logits, next_tokens(labels, None, places)),
+        reference.next_token_loss(logits[:, 2:], labels[:, 2:]),
+        logits,
     )
 
 
@@ -177,7 +173,7 @@ def test_masked_pixels_of_nothing_are_no_loss():
 
 def test_without_labels_there_is_no_loss():
     logits = draw(2, 5, 7)
-    assert cross_entropy(logits, None) is None and causal_lm_loss(logits) is None
+    assert cross_entropy(logits, None) is None and next_tokens(None) is None
     assert classification(logits[:, 0], None, encoder()) is None
     assert question_answering_loss(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
 
