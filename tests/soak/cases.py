@@ -85,7 +85,6 @@ class Scene:
             words = [word for word in tiny_words(name, self.folder) if not word.startswith("max_steps=")]
             yield Case(name, ("train", name, "out=out", *words, *STEPS))
         alone = {
-            "saved in the background": ["async_save=true"],
             "saved by the clock": ["save_every=null", "save_minutes=0.0001"],
             "the best is kept": ["watch=validation loss", "holdout=0.1", "keep=1", "ema_decay=0.9", "eval_every=2"],
             "accumulated": ["accumulate=2"],
