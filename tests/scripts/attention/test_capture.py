@@ -21,7 +21,7 @@ import qkv
 import tiny
 from comparison import differentiable_flex
 from errors import raises_sentence
-from families.attentions import CLOSE, DECODER, ENDS, FAMILIES, SIZES, WIDTHS, WORDS, built, eager, real_queries, stock
+from families.attentions import CLOSE, FAMILIES, SIZES, WORDS, built, eager, real_queries, stock
 from qkv.modeling import kernel
 from qkv.modeling.fast_paths import window_attention, windows
 from qkv.modeling.pair.axial_attention import AxialAttention
@@ -246,31 +246,6 @@ def test_steps_of_generate_are_rows_of_one_forward(name: str) -> None:
     if name != "qkv mistral":  # whose cache forgets what its last layer's window hides
         assert (joined.weights - whole).abs().max() <= CLOSE
     assert joined.queries == list(range(13)) and joined.num_queries == 13
-
-
-@pytest.mark.parametrize(("name", "seed"), [("qkv transformer", 7), ("qkv rnnsearch", 0), ("stock bart", 2)])
-@torch.no_grad()
-def test_beams_of_the_winner(name: str, seed: int) -> None:
-    """The captured rows are those of a forward over the text that won, which was not always the first beam."""
-    make = {
-        "stock bart": lambda: stock("BartForConditionalGeneration", "BartConfig", **DECODER, **WIDTHS, **WORDS, **ENDS)
-    }.get(name, FAMILIES[name][0])
-    torch.manual_seed(seed)
-    model: Any = jitter(make()).eval()
-    source = tiny.text(length=7)
-    options = {"num_beams": 3, "max_new_tokens": 6, "return_dict_in_generate": True, "output_scores": True}
-    with qkv.capture_attention(model, layers={"cross": -1}) as captured:
-        output = model.generate(**source, **options, forced_eos_token_id=None, forced_bos_token_id=None)
-    won = captured.beams(output.beam_indices).join("cross")
-    given = {**source, "decoder_input_ids": output.sequences[:, :-1]}
-    weights = eager(model, given, {"cross": "cross_attentions"})["cross"][-1]
-    counts = (output.beam_indices >= 0).sum(-1)
-    assert won.weights.shape[0] == 2 and len(captured[0].weights) == 6
-    for row, count in enumerate(counts.tolist()):
-        assert (won.weights[row, :, :count] - weights[row, :, :count]).abs().max() <= CLOSE
-        assert won.weights[row, :, count:].abs().sum() == 0
-    first = captured.join("cross").weights[::3, :, : counts.max()]
-    assert any((first[row, :, :count] - weights[row, :, :count]).abs().max() > 1e-3 for row, count in enumerate(counts))
 
 
 @pytest.mark.parametrize("name", ["qkv bert", "stock bert"])
