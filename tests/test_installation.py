@@ -29,7 +29,6 @@ ROOMS = {
     "scripts/data": ("train", "vision", "audio"),
     "scripts/example_data": ("train", "vision"),
     "scripts/prediction": ("train",),
-    "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
     "scripts/sweep.py": ("sweep",),
     "scripts/tasks": ("train", "vision"),
