@@ -3,8 +3,6 @@
 import copy
 import json
 from collections.abc import Iterator
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -240,84 +238,20 @@ def test_tuple_and_dict_outputs_are_equal(case: Case) -> None:
         assert_same(plain, run(model, inputs, **options).to_tuple())
 
 
-def stacks(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, tuple[Any, int]]:
-    """{name of an output: (config of the stack it comes from, length of its queries)}"""
-    config = model.config
-    if config.is_encoder_decoder:
-        target = inputs["decoder_input_ids"] if "decoder_input_ids" in inputs else inputs.get("labels")
-        length = tiny.QUERIES if "pixel_values" in inputs else target.shape[1]
-        encoder, decoder = (getattr(config, side, config) for side in ("encoder", "decoder"))
-        return {"encoder_": (encoder, tiny.SOURCE), "decoder_": (decoder, length)}
-    if isinstance(model, qkv.QkvEncoderDecoderEncoderModel):
-        return {"": (config.encoder, tiny.LENGTH)}
-    parts = {f"{part.replace('config', 'model')}_output.": getattr(config, part) for part in config.sub_configs}
-    return {
-        prefix: (part, part.max_position_embeddings if part.frontend == "patches" else tiny.LENGTH)
-        for prefix, part in (parts or {"": config}).items()
-    }
-
-
-def sequences(inputs: dict[str, Tensor]) -> tuple[int, ...]:
-    """The dimension of an alignment, between those of the batch and of the length."""
-    return (1 + tiny.SEQUENCES,) if "msa_ids" in inputs else ()
-
-
-def found(output: Any, path: str) -> Any:
-    """A part of an output, or of one inside it."""
-    return reduce(getitem, path.split("."), output)
-
-
-@pytest.mark.usefixtures("plain_paths")
-@each_case
-def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
-    model, inputs = case.build(), case.inputs()
-    plain = run(model, inputs)
-    output = run(model, inputs, output_hidden_states=True)
-    for prefix, (config, length) in stacks(model, inputs).items():
-        states = found(output, f"{prefix}hidden_states")
-        assert len(states) == config.num_hidden_layers + 1
-        assert {state.shape[1:] for state in states} == {(*sequences(inputs), length, config.hidden_size)}
-        selected = found(run(model, inputs, output_hidden_states=[-1]), f"{prefix}hidden_states")
-        assert_same(selected, [None] * (len(states) - 1) + [states[-1]])
-    # A loss may read what earlier layers found, so that is there unasked.
-    assert_same(*({name: v for name, v in numbers(each) if "hidden_states" not in name} for each in (output, plain)))
-    for side in ("", "decoder_", "encoder_"):
-        last, states = ("" if side == "decoder_" else side) + "last_hidden_state", f"{side}hidden_states"
-        if last in output and states in output and getattr(model.config, "tie_last_hidden_states", True):
-            state = output[states][-1]
-            assert_same(state[:, 0] if sequences(inputs) else state, output[last])
-
-
-@pytest.mark.parametrize(
-    ("case", "implementation"),
-    sampled(
-        [
-            *((case, "sdpa") for case in WITH_SOFTMAX),
-            *((case, "flex_attention") for case in WITH_SOFTMAX if case.model_class._supports_flex_attn),
-        ],
-        2,
-    ),
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_attentions_are_real_whatever_the_backend(case: Case, implementation: str) -> None:
+@drawn(WITH_SOFTMAX, 8)
+def test_states_and_attentions_are_real_whatever_the_backend(case: Case) -> None:
+    """That they are those of each layer is compared with stock models in `test_parity.py`."""
     model, inputs = case.build(), case.inputs()
     model.set_attn_implementation("eager")
-    expected = run(model, inputs, output_attentions=True)
-    model.set_attn_implementation(implementation)
-    output = run(model, inputs, output_attentions=True)
-    assert_same(output, expected)
-    for prefix, (config, length) in stacks(model, inputs).items():
-        weights = found(output, f"{prefix}attentions")
-        assert len(weights) == config.num_hidden_layers
-        assert {w.shape[1:] for w in weights} == {(*sequences(inputs), config.num_attention_heads, length, length)}
-    if model.config.is_encoder_decoder:
-        cross = output.cross_attentions
-        assert len(cross) == model.config.decoder.num_hidden_layers
-        assert {w.shape[1:] for w in cross} == {(4, stacks(model, inputs)["decoder_"][1], tiny.SOURCE)}
-        assert (torch.stack(cross)[:, 1, :, :, -2:] == 0).all()  # the second source row ends in padding
-    for name, value in numbers(output):
-        if "attentions" in name:
-            assert_close(value.sum(-1), torch.ones(value.shape[:-1]))
+    plain = {name: value for name, value in numbers(run(model, inputs)) if "hidden_states" not in name}
+    expected = run(model, inputs, output_attentions=True, output_hidden_states=True)
+    for backend in ("sdpa", *(["flex_attention"] if model._supports_flex_attn else [])):
+        model.set_attn_implementation(backend)
+        assert_same(run(model, inputs, output_attentions=True, output_hidden_states=True), expected)
+    found = dict(numbers(expected))
+    assert_same({name: found[name] for name in plain}, plain, rtol=1e-5, atol=1e-5)
+    weights = [value.sum(-1) for name, value in found.items() if "attentions" in name]
+    assert_close(weights, [torch.ones_like(each) for each in weights])
 
 
 @drawn([case for case in CASES if "input_ids" in case.inputs()], 12)
