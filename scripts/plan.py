@@ -74,8 +74,6 @@ def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
     for world in worlds:
         if not world.isdecimal() or int(world) < 1:
             raise ValueError(f"--world-size={world} is no number of devices; give one such as 8, or several: 8,64,512")
-    if arguments.split and "tp" not in strategies:
-        raise ValueError(f"--split={arguments.split} needs --strategy tp")
     return [make_setup(arguments, model, int(world), strategy) for strategy in strategies for world in worlds]
 
 
@@ -94,7 +92,7 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
         accumulate=accumulate,
         precision=arguments.precision or (recipe.compute.precision if recipe else "bf16"),
         fused=arguments.device != "cpu",
-        split=tensor_parallel_size(arguments.split, world, model) if strategy == "tp" else 1,
+        split=tensor_parallel_size(world, model) if strategy == "tp" else 1,
     )
     if recipe is None or arguments.batch:
         return setup
@@ -106,15 +104,9 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
     return replace(setup, batch=batch_size // micro_batches)
 
 
-def tensor_parallel_size(asked: int | None, world: int, model: PlannedModel) -> int:
-    """Return the number of devices that share each layer: that asked for, or as a node has and the heads allow."""
-    heads = math.gcd(*(part.num_key_value_heads for part in stack_configs(model.config)))
-    size = asked or math.gcd(world, heads, NODE)
-    if world % size:
-        raise ValueError(f"--world-size={world} is no multiple of --split={size}")
-    if heads % size:
-        raise ValueError(f"--split={size} does not divide the {heads} key-value heads")
-    return size
+def tensor_parallel_size(world: int, model: PlannedModel) -> int:
+    """Return the number of devices that share each layer: as many as a node has and the heads allow."""
+    return math.gcd(world, NODE, *(part.num_key_value_heads for part in stack_configs(model.config)))
 
 
 def seconds(device: dict[str, Any], setup: Setup, step: Step, work: float) -> float:

@@ -39,8 +39,8 @@ def capture_attention(
         captured.select("decoder", layer=-1)[0].weights   # (B, H, 1, S)
 
         with qkv.capture_attention(model, layers={"cross": -1}) as captured:
-            output = model.generate(**inputs, num_beams=4, return_dict_in_generate=True, output_scores=True)
-        captured.beams(output.beam_indices).join("cross", -1).weights   # (B, H, tokens, source)
+            model.generate(**inputs)
+        captured.join("cross", -1).weights   # (B, H, tokens, source)
 
     With `inputs`, a dict for the forward, the model runs at once and `captured.outputs` is its output. `layers` are
     numbers in every stack (-1 is the last), or a dict by the name of a stack: encoder, decoder, cross, text, image;
@@ -95,12 +95,6 @@ def hooked(hooks: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
 def whole_layers(model: nn.Module) -> AbstractContextManager[None]:
     """Let the last layers of a model compute all tokens in this context, as they do where a hook may read them."""
     return hooked({each: lambda *_: None for each in model.modules() if isinstance(each, PreTrainedModel)})
-
-
-def model_around(model: nn.Module, path: str) -> Any:
-    """Return the innermost model around a path."""
-    inside = [(name, each) for name, each in model.named_modules() if isinstance(each, PreTrainedModel)]
-    return next(each for name, each in reversed(inside) if not name or path.startswith(f"{name}."))
 
 
 @contextmanager

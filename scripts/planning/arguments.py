@@ -27,7 +27,6 @@ def plan(parser: ArgumentParser) -> None:
     parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
     words = f"sharing of the work by devices (ddp): {', '.join(get_args(Strategy))}, or several of these"
     parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
-    parser.add_argument("--split", type=positive, metavar="N", help=f"devices that share a layer in tp (up to {NODE})")
     parser.add_argument("--batch", type=positive, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
     parser.add_argument("--length", type=positive, metavar="N", help="tokens of a text (up to 1024)")
     parser.add_argument("--precision", choices=get_args(Precision), help="fp32 or bf16 (the recipe's, or bf16)")

@@ -1,4 +1,4 @@
-"""Probes of the output of each layer: statistics of activations and gradients, and the logit lens.
+"""Probes of the output of each layer: statistics of activations, and the logit lens.
 
 Shapes: B batch, T tokens, N real tokens of a batch without padding, D hidden_size, V vocabulary or classes.
 """
@@ -19,7 +19,6 @@ from qkv.scripts.attention.layers import attention_layers
 Batch = Mapping[str, Any]
 Place = tuple[str, int]  # a layer: the stack as `capture_attention` names it, and the number in it
 IGNORED = -100  # a label where no prediction is due
-LOGITS = 2**22  # logits that are compared at a time
 
 
 def model_layers(model: nn.Module) -> dict[Place, nn.Module]:
@@ -62,18 +61,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Let no weight take a gradient in this context."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    model.requires_grad_(requires_grad=False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_()
-
-
 def real_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Return the vectors of the real tokens, single precision at least; padding may have been removed before.
 
@@ -95,31 +82,10 @@ def kurtosis(values: Tensor) -> Tensor:
     return (squares**2).mean() / squares.mean() ** 2
 
 
-def activation_statistics(vectors: Tensor, prefix: str = "") -> dict[str, float]:
-    """Return the mean norm and the kurtosis of vectors: (N, D)."""
-    return {f"{prefix}norm": vectors.norm(dim=-1).mean().item(), f"{prefix}kurtosis": kurtosis(vectors).item()}
-
-
-@torch.enable_grad()
-def layer_gradients(model: nn.Module, batch: Batch) -> dict[Place, Tensor]:
-    """Return the gradient of the loss by the output of each layer that it depends on; none without a loss.
-
-    Weights are frozen: a layer that returns pairs beside its hidden states has made them of these.
-    """
-    hidden = dict[Place, Tensor]()
-
-    def keep(place: Place, output: Any) -> None:
-        hidden[place] = hidden_of(output)
-        hidden[place].requires_grad_()  # the first layer's depends on nothing that takes a gradient
-
-    hooks = {module: lambda *seen, place=place: keep(place, seen[2]) for place, module in model_layers(model).items()}
-    # Checkpointed layers run again in the backward pass, and as before.
-    with frozen(model), whole_layers(model), hooked(hooks):
-        loss = getattr(model(**one_pass(model, batch)), "loss", None)
-        if loss is None or not loss.requires_grad or not hidden:
-            return {}
-        gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
-    return {place: each for place, each in zip(hidden, gradients, strict=True) if each is not None}
+def activation_statistics(vectors: Tensor) -> dict[str, float]:
+    """Return the mean norm, the kurtosis and the greatest magnitude of vectors: (N, D)."""
+    means = {"norm": vectors.norm(dim=-1).mean(), "kurtosis": kurtosis(vectors), "max_abs": vectors.abs().max()}
+    return {name: value.item() for name, value in means.items()}
 
 
 @torch.no_grad()
@@ -179,12 +145,11 @@ def lens_statistics(logits: Tensor, targets: Tensor) -> dict[str, float]:
     Shapes: logits (..., V), targets (...), -100 where no prediction is due
     """
     due = targets != IGNORED
-    rows, wanted = logits[due], targets[due].to(logits.device)
-    sums = {"lens_entropy": 0.0, "lens_probability": 0.0, "lens_rank": 0.0}
-    for own, target in zip(*(each.split(max(LOGITS // logits.shape[-1], 1)) for each in (rows, wanted)), strict=True):
-        scores = own.float().log_softmax(-1)
-        of_target = scores.gather(-1, target[:, None])
-        sums["lens_entropy"] -= (scores.exp() * scores).nan_to_num(0).sum().item()
-        sums["lens_probability"] += of_target.exp().sum().item()
-        sums["lens_rank"] += (1 + (scores > of_target).sum(-1)).sum().item()
-    return {name: value / max(len(rows), 1) for name, value in sums.items()}
+    scores, wanted = logits[due].float().log_softmax(-1), targets[due].to(logits.device)[:, None]
+    of_target = scores.gather(-1, wanted)
+    values = {
+        "lens_entropy": torch.special.entr(scores.exp()).sum(-1),
+        "lens_probability": of_target.exp(),
+        "lens_rank": 1.0 + (scores > of_target).sum(-1),
+    }
+    return {name: value.mean().item() for name, value in values.items() if due.any()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kind import Kind, unchanged
+from kinds import Kind, unchanged
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import keys

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import reference
+from comparison import assert_same, draw
 from qkv import QkvRecurrentConfig
 from qkv.modeling.recurrent.cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders, write
 
@@ -20,11 +21,6 @@ KEEP = torch.tensor([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 1, 0]]).bool()
 def cell(name: str) -> Any:
     torch.manual_seed(0)
     return CELLS[name](INPUT, WIDTH, batch_first=True).double()
-
-
-def draw(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
 
 
 def by_hand(cell: Any, row: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,27 +35,17 @@ def by_hand(cell: Any, row: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(outputs), state
 
 
-def same_gradients(one: Tensor, other: Tensor, leaves: list[Tensor]) -> None:
-    upstream = torch.randn_like(one)
-    for mine, right in zip(
-        *(torch.autograd.grad(each, leaves, upstream, retain_graph=True) for each in (one, other)), strict=True
-    ):
-        assert_close(mine, right, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_is_its_formula_over_a_sequence_and_in_single_steps(name: str) -> None:
     made = cell(name)
     inputs, state = draw(ROWS, LENGTH, INPUT), draw(ROWS, made.vectors, WIDTH)
     expected = [by_hand(made, row, start) for row, start in zip(inputs, state, strict=True)]
-    outputs, last = made(inputs, state)
-    assert_close(outputs, torch.stack([row for row, _ in expected]), rtol=0, atol=1e-12)
+    (outputs, last), leaves = made(inputs, state), [inputs, state, *made.parameters()]
+    assert_same(outputs, torch.stack([row for row, _ in expected]), *leaves)
     assert_close(last, torch.stack([end for _, end in expected]), rtol=0, atol=1e-12)
-    same_gradients(outputs, torch.stack([row for row, _ in expected]), [inputs, state, *made.parameters()])
     stepped, states = write(made, inputs, state, StepMode(None, stepwise=True))
-    assert_close(stepped, outputs, rtol=0, atol=1e-12)
+    assert_same(stepped, outputs, *leaves)
     assert_close(states[:, -1], last, rtol=0, atol=1e-12)
-    same_gradients(stepped, outputs, [inputs, state, *made.parameters()])
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -102,8 +88,7 @@ def test_a_layer_reads_real_tokens_forward_and_backward(name: str, bidirectional
         expected = by_hand(layer.cells[0], row[keep], start)[0]
         if bidirectional:
             expected = torch.cat((expected, by_hand(layer.cells[1], row[keep].flip(0), start)[0].flip(0)), dim=-1)
-        assert_close(ours[keep], expected, rtol=0, atol=1e-12)
-        same_gradients(ours[keep], expected, [inputs, *layer.parameters()])
+        assert_same(ours[keep], expected, inputs, *layer.parameters())
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -119,15 +119,14 @@ def test_layers_and_heads_are_chosen_and_the_model_is_left_as_it_was() -> None:
     assert model.training and np.array_equal(stack.weights, again.weights)
 
 
-def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
+def test_it_is_saved_and_framed(tmp_path: Path) -> None:
     model, inputs, _ = built("qkv vit")
     view = qkv.attend(model, inputs)
-    for ending, start in (("html", b"<!doctype html>"), ("png", b"\x89PNG"), ("svg", b"<?xml")):
-        view.save(tmp_path / f"view.{ending}")
-        assert (tmp_path / f"view.{ending}").read_bytes().startswith(start)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["view.html", "view.png", "view.svg"]
+    view.save(tmp_path / "view.html")
+    assert (tmp_path / "view.html").read_bytes().startswith(b"<!doctype html>")
     with raises_sentence("view.gif", ".html"):
         view.save(tmp_path / "view.gif")
+    assert [path.name for path in tmp_path.iterdir()] == ["view.html"]
     frame = view._repr_html_()
     assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame and frame.count("<") == 2
 

@@ -143,17 +143,12 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         distributed.destroy_process_group()
     (traced,) = tracker.collectives.values()
-    (planned,) = simulate(subject, here(world_size=2)).communication
-    assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
-
-
-def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
-    subject = subject_of("gpt2")
-    alone, four = simulate(subject, here()), simulate(subject, here(world_size=4))
+    alone, two = simulate(subject, here()), simulate(subject, here(world_size=2))
     weights = 4 * count_parameters(subject)["total"]
-    assert alone.memory["weights"] == weights and alone.communication == []
-    assert four.memory == {**alone.memory, "buckets": weights}
-    assert four.communication == [Collective("all-reduce", 4, 4, calls=1, bytes=weights, sent=1.5 * weights)]
+    assert two.communication == [Collective("all-reduce", 2, 2, calls=1, bytes=weights, sent=weights)]
+    assert (traced.kind, traced.devices, traced.bytes) == ("all-reduce", 2, weights)
+    # Data-parallel devices hold everything, and buckets of gradients.
+    assert two.memory == {**alone.memory, "buckets": weights} and alone.memory["weights"] == weights
 
 
 def test_pairs_of_all_devices_are_contrasted() -> None:
@@ -240,16 +235,6 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
 
 
-@pytest.mark.slow
-def test_tensor_and_data_parallel_share_everything() -> None:
-    subject = subject_of("gpt2")
-    found = simulate(subject, here(world_size=16, strategy="tp", split=2))
-    # Layers are shared by neighbours, of which each has its own group for the data.
-    groups = {(collective.devices, collective.per_node, collective.blocking) for collective in found.communication}
-    assert groups == {(2, 2, True), (8, 4, False)}
-    assert found.memory["weights"] < 0.075 * simulate(subject, here()).memory["weights"]
-
-
 @pytest.mark.parametrize(("kind", "groups"), [("Conv1d", 1), ("Conv1d", 4), ("ConvTranspose1d", 2)])
 def test_gradients_of_a_convolution_take_twice_its_flops(kind: str, groups: int) -> None:
     layer: nn.Module = getattr(nn, kind)(8, 12, 5, stride=2, groups=groups)
@@ -258,11 +243,6 @@ def test_gradients_of_a_convolution_take_twice_its_flops(kind: str, groups: int)
         forward = counter.get_total_flops()
         found.sum().backward()
     assert counter.get_total_flops() == 3 * forward > 0
-
-
-def test_checkpointing_takes_less_memory() -> None:
-    plain, checkpointed = (simulate(subject_of("gpt2"), here(batch=8, checkpointing=on)) for on in (False, True))
-    assert checkpointed.memory["activations"] < plain.memory["activations"] / 2
 
 
 def test_rings_share_the_ports_of_their_nodes() -> None:

@@ -11,7 +11,8 @@ import reference
 import tiny
 from families.attentions import FAMILIES, SIZES, WORDS, built, stock
 from qkv.scripts.attention import statistics
-from qkv.scripts.probes.inspection import padding_mask, probe_forward
+from qkv.scripts.attention.capture import hooked, whole_layers
+from qkv.scripts.probes.inspection import padding_mask
 from qkv.scripts.probes.layers import (
     evaluating,
     kurtosis,
@@ -22,7 +23,6 @@ from qkv.scripts.probes.layers import (
     one_pass,
     real_tokens,
 )
-from qkv.scripts.probes.table import ProbeTable
 from tiny import jitter
 
 
@@ -66,9 +66,12 @@ def test_statistics_are_those_of_slow_loops() -> None:
 
 def lens(model: Any, batch: dict[str, Any]) -> tuple[Any, list[Tensor]]:
     """The outputs of a model, and the logits of its lens by layer."""
-    with evaluating(model):
-        seen = probe_forward(ProbeTable(""), model, batch)
-        return seen.outputs, [own for _, own in lens_logits(model, batch, seen.layers)] if seen.layers else []
+    seen: dict[Any, Any] = {}
+    hooks = {each: lambda *run, p=place: seen.update({p: run[2]}) for place, each in model_layers(model).items()}
+    with torch.no_grad(), evaluating(model):
+        with whole_layers(model), hooked(hooks):
+            outputs = model(**one_pass(model, batch))
+        return outputs, [own for _, own in lens_logits(model, batch, seen)] if seen else []
 
 
 def gpt2(kind: str) -> tuple[Any, Any, Tensor]:

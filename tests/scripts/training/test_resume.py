@@ -47,16 +47,15 @@ def die_in_step(number: int, monkeypatch: pytest.MonkeyPatch, folder: Path, **fi
             go(folder, **fields)
 
 
-@pytest.mark.parametrize("background", [False, True])
 def test_training_that_died_twice_ends_with_the_same_bits(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
     for number, taken in ((2, None), (6, 4), (10, 8)):
-        die_in_step(number, monkeypatch, folder, async_save=background)
+        die_in_step(number, monkeypatch, folder)
         if taken is not None:
             (folder / "metrics.jsonl").open("a").write('{"step": 9, "lo')
-    assert go(folder, async_save=background) == f"resuming from {folder / 'checkpoints' / 'step-000008'}"
+    assert go(folder) == f"resuming from {folder / 'checkpoints' / 'step-000008'}"
     assert result(folder) == result(whole)
     last = folder / "checkpoints" / "step-000010"
     state = json.loads((last / "state.json").read_text())
