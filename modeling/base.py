@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import wraps
-from os import PathLike
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -60,21 +59,19 @@ class PackageHooks(PreTrainedModel):
         return inherited(pretrained_model_name_or_path, *model_args, **options)
 
     def save_pretrained(
-        self, save_directory: str | PathLike[str], is_main_process: bool = True, *args: object, **kwargs: object
+        self, save_directory: object, is_main_process: bool = True, *args: object, **kwargs: object
     ) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
-        save: Callable[..., None] = super().save_pretrained
-        save(save_directory, is_main_process, *args, **kwargs)
+        inherited: Callable[..., object] = super().save_pretrained
+        inherited(save_directory, is_main_process, *args, **kwargs)
         if (hook := type(self).save_hook) and is_main_process:
             hook(self, save_directory)
 
-    def _upload_modified_files(
-        self, working_dir: str | PathLike[str], repo_id: str, *args: object, **kwargs: object
-    ) -> Any:
+    def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> Any:
         if (hook := type(self).upload_hook) and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
-        upload: Callable[..., object] = super()._upload_modified_files
-        return upload(working_dir, repo_id, *args, **kwargs)
+        inherited: Callable[..., object] = super()._upload_modified_files
+        return inherited(working_dir, repo_id, *args, **kwargs)
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -123,8 +120,8 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         """
         if (activation_checkpointing_kwargs or {}).get("use_reentrant"):
             raise ValueError("use_reentrant=True misses gradients of score biases and memory; set use_reentrant=False")
-        enable: Callable[..., None] = super().activation_checkpointing_enable
-        enable(activation_checkpointing_kwargs, *args, **kwargs)
+        inherited: Callable[..., object] = super().activation_checkpointing_enable
+        inherited(activation_checkpointing_kwargs, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, L tokens between the first and the last of a row, D hidden_size, N layers times heads.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -67,7 +68,7 @@ class OuterProductContactHead(nn.Module):
         return symmetrize(self.pairs(hidden).squeeze(-1))
 
 
-CONTACT_HEADS: dict[str, type[AttentionContactHead] | type[OuterProductContactHead]] = {
+CONTACT_HEADS: dict[str, Callable[..., nn.Module]] = {
     "attention": AttentionContactHead,
     "outer_product": OuterProductContactHead,
 }

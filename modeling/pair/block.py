@@ -19,8 +19,7 @@ from ..feed_forward import MLP
 from ..kernel import wants_weights
 from ..normalization import Residual
 from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores, with_bias
-from .outer_product import OUTER_PRODUCTS
-from .triangles import TriangleMultiplication
+from .outer_product import OUTER_PRODUCTS, TriangleMultiplication
 
 
 @dataclass

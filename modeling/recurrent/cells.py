@@ -4,8 +4,7 @@ Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vect
 states kept.
 """
 
-from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +63,7 @@ class LSTM(nn.LSTM):
         return outputs, torch.cat(states).transpose(0, 1)
 
 
-CELLS: dict[str, type[GRU] | type[LSTM]] = {"gru": GRU, "lstm": LSTM}
+CELLS: dict[str, Any] = {"gru": GRU, "lstm": LSTM}
 
 
 def reading_orders(keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +98,8 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, *orders: Tensor) -> Tensor:
         outputs = []
-        for cell, order in zip(cast("Iterable[GRU | LSTM]", self.cells), orders, strict=False):
+        cells: Any = self.cells
+        for cell, order in zip(cells, orders, strict=False):
             state = hidden_states.new_zeros(hidden_states.shape[0], cell.vectors, cell.hidden_size)
             outputs.append(in_order(cell, hidden_states, order, state)[0])
         return self.dropout(torch.cat(outputs, dim=-1))
