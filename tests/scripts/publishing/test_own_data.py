@@ -90,8 +90,8 @@ def images(folder: Path) -> list[str]:
 # A recipe and data of each kind, and what the programs of the card must hold of their first row.
 KINDS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "docs-classify": (labeled, '"bowl '),
-    "digits": (images, "# image.png: such as the first of the test, of 48 x 40 pixels, with 's"),
-    "spoken-digits": (sounds, "# speech.wav: such as the first of the test, 0.1 s of 'low low'"),
+    "digits": (images, '"image.png"'),
+    "spoken-digits": (sounds, "speech.wav"),
     "translate": (pairs, '"bowl '),
     "docs-lm": (plain, '"bowl '),
     "docs-mlm": (plain, ' {mask}".format('),
