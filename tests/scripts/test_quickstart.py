@@ -64,13 +64,9 @@ def test_it_leaves_everything_it_promises(
     for picture in ("curve.png", "attention.png"):
         assert f"]({picture})" in card and (folder / picture).is_file()
     printed = capsys.readouterr().out
-    for row in (
-        "test accuracy, loaded without qkv",
-        "test accuracy, SVM (scikit-learn)",
-        "equal bit by bit",
-        "CPU seconds",
-    ):
-        assert row in printed
+    assert all(row in printed for row in ("test accuracy, loaded without qkv", "test accuracy, SVM (scikit-learn)"))
+    assert main(["quickstart", "copy", "model_source=stock", f"out={tmp_path / 'stock'}"]) == 1
+    assert "model_source=stock" in capsys.readouterr().err and not (tmp_path / "stock").exists()
 
 
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
@@ -134,23 +130,12 @@ def test_sound_captions_and_objects_go_the_whole_way_too(words: str, left: str, 
     assert all(f"]({name})" in (tmp_path / "run" / "README.md").read_text() for name in hub if ".png" in name)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("example.png", Image.Image), ("example.wav", np.ndarray)])
-def test_examples_are_handed_over_as_files(name: str, kind: type, tmp_path: Path) -> None:
-    given = Image.new("RGB", (2, 2)) if kind is Image.Image else np.array([0, 0.5, -1], np.float32)
-    path = quickstart.placed(Example(given, {}), tmp_path)
-    assert path == tmp_path / name
-    assert (
-        np.array_equal(pipeline_input(str(path))["raw"], given)
-        if kind is np.ndarray
-        else Image.open(path).size == (2, 2)
-    )
+def test_examples_are_handed_over_as_files(tmp_path: Path) -> None:
+    picture, sound = Image.new("RGB", (2, 2)), np.array([0, 0.5, -1], np.float32)
+    assert Image.open(quickstart.placed(Example(picture, {}), tmp_path)).size == (2, 2)
+    path = quickstart.placed(Example(sound, {}), tmp_path)
+    assert np.array_equal(pipeline_input(str(path))["raw"], sound) and pipeline_input("example.png") == "example.png"
     assert quickstart.placed(None, tmp_path) is None and quickstart.placed(Example("a", {}), tmp_path) == "a"
-    assert pipeline_input("example.png") == "example.png"
-
-
-def test_stock_models_have_no_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["quickstart", "copy", "model_source=stock", f"out={tmp_path / 'run'}"]) == 1
-    assert "the quick start is for models of qkv" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
