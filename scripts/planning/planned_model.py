@@ -46,16 +46,6 @@ class PlannedModel:
         """The head of the model."""
         return trained_head(self.model_class.__name__)
 
-    @property
-    def unit(self) -> str:
-        """The unit that work is counted in."""
-        return examples.UNITS.get(self.head.inputs, "token")
-
-    @property
-    def units(self) -> int:
-        """The number of units of an example: its tokens, or 1."""
-        return self.sizes["tokens"] if self.unit == "token" else 1
-
     def build(self, *, fused: bool) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
 
