@@ -31,7 +31,7 @@ from qkv.modeling import (
 )
 from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from qkv.scripts.publishing.integrity.loading import load_in_clean_process
 from sampling import sampled
 
 pytestmark = pytest.mark.upstream

@@ -21,7 +21,7 @@ from qkv.scripts import quickstart
 from qkv.scripts.cli import main
 from qkv.scripts.common.inspector import Job, outputs, pipeline_input
 from qkv.scripts.publishing.card.card import make_card
-from qkv.scripts.publishing.integrity.clean_process import Loaded
+from qkv.scripts.publishing.integrity.loading import Loaded
 from qkv.scripts.publishing.integrity.manifest import identity
 from qkv.scripts.tasks.task import Example
 from qkv.scripts.training.record import Clock
