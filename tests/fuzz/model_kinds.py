@@ -18,8 +18,7 @@ import tiny
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import named, read_json, unreadable
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.files import file_row
-from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE, file_row, read_manifest
 from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
 
 
