@@ -4,9 +4,8 @@ from typing import Any
 
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL
 from qkv.scripts.example_data import (
-    digit_drawings,
+    digits,
     documentation,
-    long_texts,
     rna_folding,
     shapes,
     spoken_digits,
@@ -16,8 +15,8 @@ from qkv.scripts.example_data import (
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks import contrastive
 
-DRAWN, PLAYED = digit_drawings.SIDE**2, tune_grammar.BARS * tune_grammar.ROW
-CAPTIONS = {"a", *digit_drawings.STROKES, *digit_drawings.NAMES}
+DRAWN, PLAYED = digits.SIDE**2, tune_grammar.BARS * tune_grammar.ROW
+CAPTIONS = {"a", *digits.STROKES, *digits.NAMES}
 MUSIC = {*tune_grammar.NAMES, *tune_grammar.STEPS, *tune_grammar.FORMS, *tune_grammar.vocabulary()}
 
 
@@ -32,16 +31,16 @@ Sizes = tuple[str, int, Fields, dict[str, int]]
 
 def generated(recipe: Recipe) -> Sizes:
     """Return the tokenizer of generated data, its number of tokens but for special ones, config fields and sizes."""
-    values, symbols = long_texts.VALUES, recipe.text.symbols
+    values, symbols = synthetic_text.VALUES, recipe.text.symbols
     letters: Sizes = ("characters", len(synthetic_text.LETTERS), {}, {})
     table: dict[str, Sizes] = {
         "copy": letters,
         "reverse": letters,
         "associative-recall": ("words", symbols * (1 + values), {"num_labels": values}, {}),
         "rna-folds": ("characters", len(rna_folding.BASES), {}, {}),
-        "digits": ("", 0, {"num_labels": len(digit_drawings.NAMES)}, {}),
+        "digits": ("", 0, {"num_labels": len(digits.NAMES)}, {}),
         "digit-drawings": (
-            "words", len(CAPTIONS) + digit_drawings.LEVELS, grid(DRAWN, digit_drawings.SIDE), {"tokens": 4 + DRAWN},
+            "words", len(CAPTIONS) + digits.LEVELS, grid(DRAWN, digits.SIDE), {"tokens": 4 + DRAWN},
         ),
         "tunes": ("words", len(MUSIC), grid(PLAYED, tune_grammar.ROW), {"tokens": 4 + PLAYED}),
         "django-paragraphs": ("", 0, {"num_labels": len(documentation.SUBJECTS)}, {}),

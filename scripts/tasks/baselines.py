@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, Corpus, Splits
-from qkv.scripts.data.structures import contact_map
+from qkv.scripts.data.text_columns import contact_map
 from qkv.scripts.tasks.metrics import measure
 
 ORDER = 5  # of the n-gram model

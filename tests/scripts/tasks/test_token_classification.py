@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 import qkv
-from qkv.scripts.data.tagged_words import TaggedWords
+from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.tasks.metrics import MISSED, measure
 from qkv.scripts.tasks.token_classification import TokenClassification, first_tokens
 from recipes import recipe_of
