@@ -12,8 +12,7 @@ from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
-from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
-from qkv.scripts.publishing.integrity.loading import auto_class
+from qkv.scripts.publishing.integrity.loading import Loaded, auto_class, load_in_clean_process
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.run import Run, train
 

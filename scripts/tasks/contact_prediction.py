@@ -10,8 +10,7 @@ import torch
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.structures.dot_bracket import partners_of
-from qkv.scripts.data.structures.secondary import SecondaryStructures
+from qkv.scripts.data.structures import SecondaryStructures, partners_of
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe

@@ -21,10 +21,11 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeature
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.data.loading import public_names, read, select, splits
+from qkv.scripts.data.loading import public_names
+from qkv.scripts.data.own_tables import valid_tables
 from qkv.scripts.data.pretrained import pretrained_folder
-from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
-from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.splits.division import divide_evenly, divide_rows
+from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.tokenization import (
     END,
     PAD,
@@ -36,12 +37,11 @@ from qkv.scripts.data.tokenization import (
     tokenizer_for,
 )  # fmt: skip
 from qkv.scripts.data.truncation import count_truncated
-from qkv.scripts.data.validation import Checks, RecordValidation, check_audio, check_text, valid_rows, wav_bytes
+from qkv.scripts.data.validation import check_audio, check_text, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task
 
-COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
 )
@@ -174,16 +174,16 @@ class CTCSpeechRecognition(SpeechRecognition):
 
 def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[str, Dataset]]:
     """Read the valid recordings of data in the splits that the recipe asks for; ValueError for a missing column."""
-    invalid, report = RecordValidation(recipe.data.bad_records), dict[str, Any]()
-    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-    tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+    made = replace(recipe, data=replace(recipe.data, source=data.where))
+    tables, facts = valid_tables(made, {"audio": check_audio, recipe.text.column: check_text})
     if data.where == recipe.data.source:
-        sketches = file_sketches(tables, "audio", sketch_recording)
-        division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
-        tables, report = division.of_tables(tables), division.report
+        division = divide_rows(file_sketches(tables, "audio"), recipe, tables)
     else:  # made by a recipe
-        tables = add_splits(tables, recipe)
-    return replace(data, invalid_records=invalid, report=report), tables
+        division = divide_evenly({name: len(table) for name, table in tables.items()}, recipe)
+    tables = division.of_tables(tables)
+    if recipe.text.column != "text":
+        tables = {name: table.rename_column(recipe.text.column, "text") for name, table in tables.items()}
+    return replace(data, invalid_records=facts["invalid_records"], report=division.report), tables
 
 
 def extractor_for(init: str | None) -> Any:
@@ -197,18 +197,6 @@ def extractor_for(init: str | None) -> Any:
             "Speech2TextFeatureExtractor; give a model of these, or fine-tune it under transformers' Trainer"
         )
     return extractor
-
-
-def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
-    """Read the valid records of a split, with the columns renamed to `audio` and `text`."""
-    table: Any = read(where, split=split, encoding=recipe.data.encoding)
-    column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
-    names = {column: "audio", recipe.text.column: "text", **{name: name for name in group_columns(recipe)}}
-    select(table.features, list(names), where)
-    table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
-    table = table.rename_columns({name: new for name, new in names.items() if name != new})
-    checks: Checks = {"audio": check_audio, "text": check_text}
-    return valid_rows(table, checks, invalid, processes=recipe.data.workers or None)
 
 
 def features(table: Dataset, extractor: Any, processes: int) -> Dataset:

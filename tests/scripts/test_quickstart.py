@@ -18,7 +18,7 @@ from qkv.scripts import quickstart
 from qkv.scripts.cli import main
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.card.card import make_card
-from qkv.scripts.publishing.integrity.clean_process import Loaded
+from qkv.scripts.publishing.integrity.loading import Loaded
 from qkv.scripts.publishing.integrity.manifest import identity
 from qkv.scripts.training.record import Clock
 from sine_waves import recordings
