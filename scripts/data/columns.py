@@ -13,7 +13,6 @@ from datasets import Audio, ClassLabel, Image
 from qkv.scripts.data.audio import RECORDINGS
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.readers import IMAGES, whole
-from qkv.scripts.data.structures.dot_bracket import BRACKETS, UNPAIRED
 
 CLASSES = 50  # at most, of a column of classes
 SHORT = 40  # letters of the longest name of a class
@@ -34,6 +33,7 @@ NAMES = {
     "chain": "sequence seq chain rna primary".split(),
     "tags": "tags ner_tags pos_tags upos labels label".split(),
 }
+BRACKETS, UNPAIRED = {")": "(", "]": "[", "}": "{", ">": "<"}, ".,:_-"  # of dot-bracket notation
 DOT_BRACKET = {*BRACKETS, *BRACKETS.values(), *UNPAIRED}
 IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 KINDS: dict[type, str] = {Image: "image", Audio: "audio", ClassLabel: "class"}

@@ -1,12 +1,12 @@
 """Data sets by name: corpora of texts, alone, each with a label, or each with a target text; recordings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from qkv.scripts.data.examples import Record
+from qkv.scripts.data.splits.division import TEST_EVERY, divide_evenly
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation
 from qkv.scripts.recipes.schema import Recipe
@@ -21,7 +21,6 @@ Prepare = Callable[[Sequence[str]], list[list[Record]]]
 Generate = Callable[[Sequence[str]], list[str]]
 # The report of data that are streamed.
 STREAMED: dict[str, Any] = {"split": "a stream, whose rows are not compared with each other", "leaked": {}}
-TEST_EVERY = 10  # every so-many-th record of data without a test split is for the test
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,11 @@ class DataSet:
     row_fields: ClassVar[Sequence[str]] = ()
 
     def divided(self, recipe: Recipe) -> Self:
-        """Return it in the splits that the recipe asks for."""
+        """Divide example data into the splits that the recipe asks for."""
         columns = {name: getattr(self, name) for name in self.row_fields}
-        rows = divide({name: len(items) for name, items in columns[self.row_fields[0]].items()}, recipe)
-        chosen: dict[str, Any] = {
-            name: {split: [splits[source][row] for row in own] for split, (source, own) in rows.items()}
-            for name, splits in columns.items()
-            if splits
-        }
-        return replace(self, **chosen)
+        sizes = {name: len(items) for name, items in columns[self.row_fields[0]].items()}
+        division: Any = divide_evenly(sizes, recipe)
+        return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -99,25 +94,6 @@ class PromptedCorpus:
     products: Callable[[Generate, Path], dict[str, str]]
     baselines: Callable[[Corpus], Baselines]
     usage: str
-
-
-def divide(sizes: Mapping[str, int], recipe: Recipe) -> dict[str, tuple[str, Sequence[int]]]:
-    """Choose the rows of each split, as the split of the data that holds them and their numbers in it.
-
-    A test and, for a `holdout`, a validation split are taken from the training where there are none, evenly spread;
-    evaluated splits keep their first `text.evaluated` rows. ValueError where a share of the examples is none.
-    """
-    rows: dict[str, tuple[str, Sequence[int]]] = {name: (name, range(size)) for name, size in sizes.items()}
-    for name, share in {"test": 1 / TEST_EVERY, "validation": recipe.data.holdout}.items():
-        if name not in rows and share:
-            _, train = rows["train"]
-            held = [int((index + 1) * share) > int(index * share) for index in range(len(train))]
-            if not any(held):
-                raise ValueError(f"holdout={share} of {len(train)} examples is none; make it larger, or give more")
-            rows[name] = "train", list(compress(train, held))
-            rows["train"] = "train", [row for row, out in zip(train, held, strict=True) if not out]
-    most = recipe.text.evaluated or None
-    return {name: (source, own if name == "train" else own[:most]) for name, (source, own) in rows.items()}
 
 
 def paired(name: str, title: str, source: str, pairs: Sequence[tuple[str, str]]) -> Corpus:

@@ -67,12 +67,10 @@ def read(
     return data.to_iterable_dataset(num_shards=min(SHARDS, len(data))) if streaming else data
 
 
-def read_split(recipe: Recipe, columns: Sequence[str] | None, split: str = "train", *, streaming: bool = False) -> Data:
+def read_split(recipe: Recipe, columns: Sequence[str] | None, split: str = "train", **options: Any) -> Data:
     """Read one split of a recipe's data, as it says how."""
     data = recipe.data
-    return read(
-        data.source, split=split, streaming=streaming, documents=data.documents, columns=columns, encoding=data.encoding
-    )
+    return read(data.source, split=split, documents=data.documents, columns=columns, encoding=data.encoding, **options)
 
 
 def splits(where: str) -> list[str]:

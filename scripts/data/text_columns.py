@@ -1,31 +1,28 @@
 """Read corpora from the columns of files, folders and data sets of the Hub."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset
+from datasets import Dataset
 
 from qkv.scripts.data.columns import as_numbers
-from qkv.scripts.data.corpus import STREAMED, Corpus, Splits, divide
+from qkv.scripts.data.corpus import STREAMED, Corpus, Splits
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
-from qkv.scripts.data.pretrained import pretrained_classes
-from qkv.scripts.data.splits.division import divide_rows, group_columns, groups_of, text_sketches
+from qkv.scripts.data.own_tables import labels_of, valid_tables
+from qkv.scripts.data.splits.division import divide_rows
+from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import (
-    Checks,
     RecordValidation,
     check_class,
-    check_label,
     check_number,
     check_text,
     checked_columns,
-    valid_rows,
     validate,
 )
 from qkv.scripts.recipes.schema import Recipe
@@ -40,44 +37,33 @@ def read_corpus(recipe: Recipe) -> Corpus:
     """
     if recipe.data.streaming:
         return stream_corpus(recipe)
-    columns, invalid = recipe.text, RecordValidation(recipe.data.bad_records)
-    checks: dict[Any, Any] = dict.fromkeys(filter(None, (columns.column, columns.target, columns.pair)), check_text)
-    if columns.label:
-        checks[columns.label] = check_number if recipe.model.config.get("problem_type") == "regression" else check_class
-    tables = read_tables(recipe, checks, invalid)
-    texts, targets, pairs = (
-        {name: list(table[column]) for name, table in tables.items()} if column else {}
-        for column in (columns.column, columns.target, columns.pair)
-    )
-    numbers = read_numbers(tables, recipe)
-    classes, known = number_labels(tables, recipe) if columns.label and not numbers else ({}, [])
-    strata = {name: [known[label] for label in own] for name, own in classes.items()}
-    if numbers:
+    text, names = recipe.text, list[str]()
+    columns = {"texts": text.column, "targets": text.target, "pairs": text.pair}
+    columns = {role: column for role, column in columns.items() if column}
+    checks: dict[Any, Any] = dict.fromkeys(columns.values(), check_text)
+    if text.label:
+        checks[text.label] = check_number if recipe.model.config.get("problem_type") == "regression" else check_class
+    tables, facts = valid_tables(recipe, checks)
+    lists: dict[str, Splits[Any]] = {
+        role: {name: table[column][:] for name, table in tables.items()} for role, column in columns.items()
+    }
+    strata: Splits[Any] = {}
+    if numbers := read_numbers(tables, recipe):
         fifths: Any = np.quantile(numbers["train"], np.arange(1, 5) / 5)
+        lists["numbers"] = numbers
         strata = {name: np.searchsorted(fifths, own).tolist() for name, own in numbers.items()}
-    both = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
-    division = divide_rows(text_sketches(both or texts), recipe, strata, groups_of(tables, recipe))
+    elif text.label:
+        strata, names = labels_of(tables, recipe, text.label)
+        numbered = {name: number for number, name in enumerate(names)}
+        lists["labels"] = {name: [numbered[each] for each in own] for name, own in strata.items()}
+    compared = [lists[role] for role in ("texts", "pairs") if role in lists]
+    both = {name: list(map("\n".join, zip(*(own[name] for own in compared), strict=True))) for name in tables}
+    division = divide_rows(text_sketches(both), recipe, tables, strata)
     if numbers:
         division.report.pop("classes", None)
         division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
-    return Corpus(
-        **public_names(recipe.data.source), texts=division.of_lists(texts), targets=division.of_lists(targets),
-        pairs=division.of_lists(pairs), labels=division.of_lists(classes), names=known,
-        numbers=division.of_lists(numbers), invalid_records=invalid, report=division.report,
-    )  # fmt: skip
-
-
-def read_tables(recipe: Recipe, checks: Checks, invalid: RecordValidation) -> dict[str, Dataset]:
-    """Read the valid rows of each split of a recipe's data, with the columns that are checked and the group."""
-    columns = list(dict.fromkeys([*checked_columns(checks), *group_columns(recipe)]))
-    names = ["train", *(name for name in splits(recipe.data.source) if name in ("validation", "test"))]
-    tables: dict[str, Any] = {name: read_split(recipe, columns, name) for name in names}
-    classes = {
-        name: partial(check_label, names=tuple(kind.names))
-        for name, kind in tables["train"].features.items()
-        if isinstance(kind, ClassLabel) and checks.get(name) is check_class
-    }
-    return {name: valid_rows(table, {**checks, **classes}, invalid) for name, table in tables.items()}
+    divided: dict[str, Any] = {role: division.of_lists(own) for role, own in lists.items()}
+    return Corpus(**facts, **divided, names=names, report=division.report)
 
 
 def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
@@ -91,49 +77,6 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
     if kind is None and not any(number % 1 for number in as_numbers(tables["train"][column]) or ()):
         return {}
     return {name: list(map(float, table[column])) for name, table in tables.items()}
-
-
-def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[int], list[str]]:
-    """Return the labels of each split as numbers, and the names of the training's classes.
-
-    A pretrained model that knows all of them keeps its own names and numbers. ValueError where all are one class, or
-    where a split has a class that the training lacks.
-    """
-    column = str(recipe.text.label)
-    named = getattr(tables["train"].features[column], "names", None)
-    labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
-    if recipe.data.test_size < 1:
-        check_classes(labels["train"], recipe.data.source, column)
-    known = pretrained_classes(recipe.model.init, named or in_order(labels["train"]))
-    if unknown := {label for own in labels.values() for label in own} - set(known):
-        raise ValueError(
-            f"label {min(unknown)!r} is not among the {len(known)} labels of the training split; give that split "
-            "rows of it, or leave out the rows that have it"
-        )
-    number = {label: index for index, label in enumerate(known)}
-    return {name: [number[label] for label in own] for name, own in labels.items()}, known
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Return the names of classes in the order of their numbers, or of the alphabet."""
-    different = set(names)
-    are_numbers = all(name.removeprefix("-").isdecimal() for name in different)
-    return sorted(different, key=lambda name: (int(name) if are_numbers else 0, name))
-
-
-def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
-    """Raise ValueError where all labels are one class: there is nothing to learn."""
-    if len(set(labels)) < 2:
-        raise ValueError(
-            f"all {len(labels)} rows of {where} have one class in column {column!r}, {str(labels[0])!r}; a classifier "
-            "needs rows of two or more"
-        )
-
-
-def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
-    """Return tables in the splits that the recipe asks for."""
-    rows = divide({name: len(table) for name, table in tables.items()}, recipe)
-    return {name: tables[source].select(own) for name, (source, own) in rows.items()}
 
 
 def stream_corpus(recipe: Recipe) -> Corpus:
@@ -150,14 +93,12 @@ def stream_corpus(recipe: Recipe) -> Corpus:
         )
     invalid = RecordValidation(recipe.data.bad_records)
     records = Stream.of(recipe, invalid, {column: check_text})
-    held = islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)
-    kept = [record[column] for record in held]
+    kept = [row[column] for row in islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)]
 
     def stream(prepare: Any, length: int | None) -> Stream:
         return replace(records, prepare=lambda part: prepare([record[column] for record in part]), length=length)
 
-    texts = {"validation": kept} if kept else {}
-    names = public_names(recipe.data.source)
+    names, texts = public_names(recipe.data.source), {"validation": kept} if kept else {}
     return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED))
 
 

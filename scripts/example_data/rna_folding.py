@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.scripts.common.resources import table
-from qkv.scripts.data.structures.dot_bracket import dot_bracket
 
 TABLES = table(__file__)
 BASES = "ACGU"
@@ -146,16 +145,16 @@ class Folding:
         end = max(last - SPAN, begin)
         return add(self.branches[first, begin:end], self.branch[begin + 1 : end + 1, last])
 
-    def pairs(self, chain: int) -> list[tuple[int, int]]:
-        """Return the pairs of a chain's best structure."""
-        pairs: list[tuple[int, int]] = []
-        parts = [(self.whole, 0, len(self.bases) - 1)]
+    def structure(self, chain: int, length: int) -> str:
+        """Return a chain's best structure in dot-bracket notation."""
+        symbols, parts = ["."] * length, [(self.whole, 0, len(self.bases) - 1)]
         while parts:
             best, first, last = parts.pop()
-            pairs += [(first, last)] if best is self.paired else []
+            if best is self.paired:
+                symbols[first], symbols[last] = "(", ")"
             choice = int(best.choices[(last + 1, chain) if best is self.whole else (first, last, chain)])
             parts += self.inside(best, first, last, choice)
-        return pairs
+        return "".join(symbols)
 
     def inside(self, best: Best, first: int, last: int, choice: int) -> list[tuple[Best, int, int]]:
         """Return the parts of which a choice is made."""
@@ -191,5 +190,5 @@ def fold(chains: Sequence[str]) -> list[str | None]:
         folding = Folding(bases)
         for chain, number in enumerate(numbers):
             if not folding.whole.tied[-1, chain]:
-                structures[number] = dot_bracket(folding.pairs(chain), len(chains[number]))
+                structures[number] = folding.structure(chain, len(chains[number]))
     return structures

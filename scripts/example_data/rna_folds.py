@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qkv.scripts.data.structures.secondary import SecondaryStructures
+from qkv.scripts.data.structures import SecondaryStructures
 from qkv.scripts.example_data.rna_folding import BASES, fold
 from qkv.scripts.recipes.schema import Recipe
 

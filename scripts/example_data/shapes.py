@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from qkv.scripts.data.examples import Columns
-from qkv.scripts.data.image_data import CaptionData, ObjectData, object_data
+from qkv.scripts.data.image_data import CaptionData, ObjectData
+from qkv.scripts.data.splits.division import divide_evenly
 from qkv.scripts.recipes.schema import Recipe
 
 HOME = "https://pillow.readthedocs.io/en/stable/reference/ImageDraw.html"
@@ -134,7 +135,8 @@ def scenes(recipe: Recipe) -> ObjectData:
         )
         for seed, (split, count) in enumerate({"train": recipe.text.made, "test": SCENE_TESTS}.items())
     }
-    return object_data(recipe, tables, names, name="shapes-detect", title="shapes in boxes", source=HOME)
+    division = divide_evenly({split: len(table) for split, table in tables.items()}, recipe)
+    return ObjectData("shapes-detect", "shapes in boxes", HOME, division.of_tables(tables), names)
 
 
 def scene(names: list[str], random: np.random.Generator) -> dict[str, Any]:

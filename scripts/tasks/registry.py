@@ -9,7 +9,7 @@ from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
-from qkv.scripts.data.structures.secondary import SecondaryStructures, read_structures
+from qkv.scripts.data.structures import SecondaryStructures, read_structures
 from qkv.scripts.data.tagged_words import TaggedWords, read_tagged_words
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.example_data import documentation, long_texts, shapes, synthetic_text

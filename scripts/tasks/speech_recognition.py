@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 from datasets import Dataset, Features, List, Value
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.data.loading import public_names, read, select, splits
+from qkv.scripts.data.loading import public_names
+from qkv.scripts.data.own_tables import valid_tables
 from qkv.scripts.data.pretrained import pretrained_folder
-from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
-from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.splits.division import divide_evenly, divide_rows
+from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.tokenization import (
     END,
     PAD,
@@ -37,12 +37,11 @@ from qkv.scripts.data.tokenization import (
     tokenizer_for,
 )  # fmt: skip
 from qkv.scripts.data.truncation import count_truncated
-from qkv.scripts.data.validation import Checks, RecordValidation, check_audio, check_text, valid_rows, wav_bytes
+from qkv.scripts.data.validation import check_audio, check_text, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
-from qkv.scripts.tasks.task import Answer, Task, of_recording
+from qkv.scripts.tasks.task import Answer, Task
 
-COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
 )
@@ -66,7 +65,7 @@ class Recordings:
 
     @property
     def lengths(self) -> list[int]:
-        """Return the number of frames of each."""
+        """Frames of each."""
         return list(self.table["length"])
 
     def contents(self) -> Iterator[bytes]:
@@ -101,13 +100,13 @@ class SpeechRecognition(Task):
     kind = "automatic-speech-recognition"
     has_references = True
     tokenizer: Any
+    most: int | None = None  # tokens of a text
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
         tables = data.tables
         if not tables:
             data, tables = read_recordings(recipe, data)
-        self.recording = tables["test"][0]["audio"]
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
@@ -115,43 +114,27 @@ class SpeechRecognition(Task):
             self.references += table["text"]
         texts = {name: list(table["text"]) for name, table in tables.items()}
         config = self.prepare(recipe, texts.get("train", [])) | {"num_mel_bins": self.extractor.num_mel_bins}
-        processor = Processor((self.extractor, self.tokenizer))
-        cut = self.count_truncated(texts)
+        processor, cut = Processor((self.extractor, self.tokenizer)), {}
+        if self.most:
+            lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
+            cut = count_truncated(lengths, self.most)
         super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
         """Train the tokenizer on the training texts, and return the fields of the config that follow."""
 
-    @abstractmethod
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens of texts, padded with -100."""
-
-    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Count the texts of each split that are truncated."""
-        return {}
-
-    def options(self, batch: Batch) -> dict[str, Any]:
-        """Return the options of a pipeline that gives the same."""
-        return {}
-
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
         lengths = torch.tensor([len(row) for row in rows])
+        limits = {"truncation": True, "max_length": self.most} if self.most else {}
+        tokens = tokenize(self.tokenizer, [record["text"] for record in records], **limits)
         return {
             "input_features": pad_sequence(rows, batch_first=True),
             "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-            "labels": self.targets([record["text"] for record in records]),
+            "labels": pad_rows(tokens, IGNORED),
             "_target": torch.tensor([record["_target"] for record in records]),
         }
-
-    def sample(self) -> dict[str, Any]:
-        samples = check_audio(self.recording)
-        return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
-
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        batch = self.collate(self.splits["test"].__getitems__([0]), None)
-        return check_audio(self.recording), self.options(batch)
 
 
 class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
@@ -160,23 +143,10 @@ class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
     inputs = ("input_features", "attention_mask")
 
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
-        """Make the recipe's tokenizer."""
-        self.tokenizer, self.length = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
-        self.max_tokens = self.length + SPARE
+        """Make the recipe's tokenizer; texts are truncated to `text.length` tokens."""
+        self.tokenizer, self.most = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
+        self.max_tokens = self.most + SPARE
         return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
-
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens of texts and their end, truncated to `text.length`."""
-        return pad_rows(tokenize(self.tokenizer, texts, truncation=True, max_length=self.length), IGNORED)
-
-    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Count the texts of each split that are truncated to `text.length`."""
-        lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
-        return count_truncated(lengths, self.length)
-
-    def options(self, batch: Batch) -> dict[str, Any]:
-        """Return the options of greedy decoding, for a pipeline would search with beams."""
-        return {"max_new_tokens": self.limit(batch), "num_beams": 1}
 
 
 class CTCSpeechRecognition(SpeechRecognition):
@@ -193,10 +163,6 @@ class CTCSpeechRecognition(SpeechRecognition):
         # A text too long for its recording has no alignment and an infinite loss.
         return config_fields(self.tokenizer, ctc_zero_infinity=True)
 
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the characters of texts."""
-        return pad_rows(tokenize(self.tokenizer, texts), IGNORED)
-
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the most probable label of each frame, equal ones in a row joined, and the references."""
         best = outputs.logits.argmax(-1)
@@ -208,16 +174,16 @@ class CTCSpeechRecognition(SpeechRecognition):
 
 def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[str, Dataset]]:
     """Read the valid recordings of data in the splits that the recipe asks for; ValueError for a missing column."""
-    invalid, report = RecordValidation(recipe.data.bad_records), dict[str, Any]()
-    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-    tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+    made = replace(recipe, data=replace(recipe.data, source=data.where))
+    tables, facts = valid_tables(made, {"audio": check_audio, recipe.text.column: check_text})
     if data.where == recipe.data.source:
-        sketches = file_sketches(tables, "audio", sketch_recording)
-        division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
-        tables, report = division.of_tables(tables), division.report
+        division = divide_rows(file_sketches(tables, "audio"), recipe, tables)
     else:  # made by a recipe
-        tables = add_splits(tables, recipe)
-    return replace(data, invalid_records=invalid, report=report), tables
+        division = divide_evenly({name: len(table) for name, table in tables.items()}, recipe)
+    tables = division.of_tables(tables)
+    if recipe.text.column != "text":
+        tables = {name: table.rename_column(recipe.text.column, "text") for name, table in tables.items()}
+    return replace(data, invalid_records=facts["invalid_records"], report=division.report), tables
 
 
 def extractor_for(init: str | None) -> Any:
@@ -231,18 +197,6 @@ def extractor_for(init: str | None) -> Any:
             "Speech2TextFeatureExtractor; give a model of these, or fine-tune it under transformers' Trainer"
         )
     return extractor
-
-
-def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
-    """Read the valid records of a split, with the columns renamed to `audio` and `text`."""
-    table: Any = read(where, split=split, encoding=recipe.data.encoding)
-    column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
-    names = {column: "audio", recipe.text.column: "text", **{name: name for name in group_columns(recipe)}}
-    select(table.features, list(names), where)
-    table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
-    table = table.rename_columns({name: new for name, new in names.items() if name != new})
-    checks: Checks = {"audio": check_audio, "text": check_text}
-    return valid_rows(table, checks, invalid, processes=recipe.data.workers or None)
 
 
 def features(table: Dataset, extractor: Any, processes: int) -> Dataset:

@@ -1,83 +1,107 @@
-"""Divide own data into splits, count their classes, and refuse data whose training split holds the others."""
+"""Divide data into splits, count their classes, and refuse data whose training split holds the others."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset
 
-from qkv.scripts.data.splits.duplicates import MOST, Sketch, find_leaks
-from qkv.scripts.data.validation import check_image, wav_bytes
+from qkv.scripts.data.splits.duplicates import Sketch, find_leaks
 from qkv.scripts.recipes.schema import Recipe
 
-FEATURES = Features({"exact": Value("binary"), "near": List(Value("uint8"))})
+TEST_EVERY = 10  # every so-many-th record of example data without a test split is for the test
 Sketches = Mapping[str, Sequence[Sketch]]
 Labels = Mapping[str, Sequence[Any]]
 Groups = Sequence[Any]
+# The rows of each split: the table that holds them, and their numbers in it.
+Rows = dict[str, tuple[str, Sequence[int]]]
 
 
 @dataclass(frozen=True)
 class Division:
-    """The rows of each split, as the table that holds them and their numbers in it, and the facts for the record."""
+    """The rows of each split, and the facts for the record."""
 
-    rows: Mapping[str, tuple[str, Sequence[int]]]
-    report: dict[str, Any]
+    rows: Rows
+    report: dict[str, Any] = field(default_factory=dict)
 
     def of_tables(self, tables: Mapping[str, Dataset]) -> dict[str, Dataset]:
-        """Return the splits of tables."""
+        """Divide tables."""
         return {name: tables[source].select(own) for name, (source, own) in self.rows.items()}
 
     def of_lists(self, lists: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the splits of lists; none of none."""
+        """Divide lists; no lists stay none."""
         return {name: [lists[at][row] for row in own] for name, (at, own) in (self.rows if lists else {}).items()}
 
 
-def divide_rows(
-    known: Sketches,
-    recipe: Recipe,
-    labels: Labels | None = None,
-    groups: Groups | None = None,
-    *,
-    validation_is_enough: bool = False,
-) -> Division:
-    """Divide own data into the splits that the recipe asks for.
+def divide_evenly(sizes: Mapping[str, int], recipe: Recipe) -> Division:
+    """Divide example data of these sizes.
 
-    The rows of each table are compared by the sketches `known`; `labels` are their classes; training rows of one of the
-    `groups` stay together. Splits that the data have are kept. With a `test_size` of 1 nothing is trained on: all rows
-    are the test split, or those of the test split that the data have. ValueError where a split gets no row, and where
-    the training split holds more of an evaluated split than `leaked_records` allows.
+    A test and, for a `holdout`, a validation split are taken from the training where there are none, evenly spread;
+    evaluated splits keep their first `text.evaluated` rows. ValueError where a share of the examples is none.
     """
-    if recipe.data.test_size == 1:
+    rows: Rows = {name: (name, range(size)) for name, size in sizes.items()}
+    for name, share in {"test": 1 / TEST_EVERY, "validation": recipe.data.holdout}.items():
+        if name not in rows and share:
+            _, train = rows["train"]
+            held = [int((index + 1) * share) > int(index * share) for index in range(len(train))]
+            if not any(held):
+                raise ValueError(f"holdout={share} of {len(train)} examples is none; make it larger, or give more")
+            rows[name] = "train", list(compress(train, held))
+            rows["train"] = "train", [row for row, out in zip(train, held, strict=True) if not out]
+    most = recipe.text.evaluated or None
+    return Division({name: (source, own if name == "train" else own[:most]) for name, (source, own) in rows.items()})
+
+
+def divide_rows(
+    known: Sketches, recipe: Recipe, tables: Mapping[str, Dataset], labels: Labels | None = None,
+    *, validation_is_enough: bool = False,
+) -> Division:  # fmt: skip
+    """Divide the rows of your own data, which are compared by their sketches.
+
+    `labels` are their classes; training rows with one value in the column `group` stay together. Splits that the data
+    have are kept. With a `test_size` of 1 nothing is trained on: all rows are the test split, or those of the test
+    split that the data have. ValueError where a split gets no row, and where the training split holds more of an
+    evaluated split than `leaked_records` allows.
+    """
+    data, labels = recipe.data, labels or {}
+    if data.test_size == 1:
         only = "test" if "test" in known else "train"
         return Division({"test": (only, range(len(known[only])))}, {"split": "all rows are evaluated", "leaked": {}})
-    data, labels = recipe.data, labels or {}
     shares = {"validation": data.holdout, "test": data.test_size}
     shares = {name: share for name, share in shares.items() if share and name not in known}
     if validation_is_enough and "validation" in known:
         shares.pop("test", None)
+    groups = tables["train"][data.group] if data.group else [each.exact for each in known["train"]]
     try:
         rows, how = choose_rows(known, shares, recipe, labels, groups)
     except ValueError as error:
         raise ValueError(f"{data.source}: {error}") from None
-    splits = {name: [known[source][row] for row in own] for name, (source, own) in rows.items()}
-    counts: dict[str, dict[str, int | None]] = {}
-    for name in [name for name in splits if name != "train"]:
-        equal, near = find_leaks(splits["train"], splits[name])
-        counts[name] = {"equal": len(equal), "similar": None if near is None else len(near)}
-        (source, own), (_, train) = rows[name], rows["train"]
-        if len(equal) > data.leaked_records * len(own):
-            row, other = next(iter(equal.items()))
-            raise ValueError(
-                f"{len(equal)} of {len(own)} rows of the {name} split of {data.source} are in the training split as "
-                f"well, more than leaked_records={data.leaked_records} allows; the first is row {own[row] + 1} of "
-                f"{source}, which is row {train[other] + 1} of train; remove them, or set leaked_records=1"
-            )
-    division = Division(rows, {"split": how, "leaked": counts})
+    division = Division(rows, {"split": how, "leaked": count_leaks(known, rows, recipe)})
     if labels:
         division.report["classes"] = class_counts(division.of_lists(labels))
     return division
+
+
+def count_leaks(known: Sketches, rows: Rows, recipe: Recipe) -> dict[str, dict[str, int | None]]:
+    """Count the rows of evaluated splits that are in the training split as well; ValueError for too many."""
+    splits, counts = Division(rows).of_lists(known), dict[str, dict[str, int | None]]()
+    for name, (source, own) in rows.items():
+        if name == "train":
+            continue
+        equal, near = find_leaks(splits["train"], splits[name])
+        counts[name] = {"equal": len(equal), "similar": None if near is None else len(near)}
+        if len(equal) > recipe.data.leaked_records * len(own):
+            row, other = next(iter(equal.items()))
+            raise ValueError(
+                f"{len(equal)} of {len(own)} rows of the {name} split of {recipe.data.source} are in the training "
+                f"split as well, more than leaked_records={recipe.data.leaked_records} allows; the first is row "
+                f"{own[row] + 1} of {source}, which is row {rows['train'][1][other] + 1} of train; remove them, or "
+                "set leaked_records=1"
+            )
+    return counts
 
 
 def class_counts(labels: Labels) -> dict[str, dict[str, int]]:
@@ -85,61 +109,56 @@ def class_counts(labels: Labels) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(Counter(map(str, own)).items())) for name, own in labels.items()}
 
 
-def group_columns(recipe: Recipe) -> list[str]:
-    """Return the columns that are read to keep rows together."""
-    return [recipe.data.group] if recipe.data.group else []
-
-
-def groups_of(tables: Mapping[str, Dataset], recipe: Recipe) -> Groups | None:
-    """Return the group of each training row."""
-    return tables["train"][recipe.data.group] if recipe.data.group else None
-
-
 def choose_rows(
-    known: Sketches, shares: Mapping[str, float], recipe: Recipe, labels: Labels, groups: Groups | None
-) -> tuple[dict[str, tuple[str, Sequence[int]]], str]:
-    """Return the rows of each split, and how they were chosen."""
+    known: Sketches, shares: Mapping[str, float], recipe: Recipe, labels: Labels, groups: Groups
+) -> tuple[Rows, str]:
+    """Choose the rows of each split, and say how."""
     data, how = recipe.data, "as the data have them"
-    rows: dict[str, tuple[str, Sequence[int]]] = {name: (name, range(len(own))) for name, own in known.items()}
+    rows: Rows = {name: (name, range(len(own))) for name, own in known.items()}
     if shares:
-        train = known["train"]
-        order = {"labels": labels.get("train"), "groups": groups or [each.exact for each in train]}
-        own = split_rows(len(train), shares, seed=data.split_seed, by_time=data.split == "time", **order)
+        if data.split == "time":
+            own, how = last_rows(len(known["train"]), shares), "the last ones"
+        else:
+            own = split_rows(shares, groups, labels.get("train"), data.split_seed)
+            together = f"rows of one {data.group!r} together" if data.group else "equal rows together"
+            classes = "the same share of each class, " if labels else ""
+            how = f"at random, {classes}{together}, split_seed={data.split_seed}"
         rows |= {name: ("train", chosen) for name, chosen in own.items()}
-        together = f"rows of one {data.group!r} together" if data.group else "equal rows together"
-        classes = "the same share of each class, " if labels else ""
-        drawn = f"at random, {classes}{together}, split_seed={data.split_seed}"
-        how = f"{' and '.join(shares)} from the training rows, {'the last ones' if data.split == 'time' else drawn}"
+        how = f"{' and '.join(shares)} from the training rows, {how}"
     most = recipe.text.evaluated
     for name, (source, chosen) in rows.items():
         if name != "train" and 0 < most < len(chosen):
             strata = [labels[source][row] for row in chosen] if labels else None
-            fewer = split_rows(len(chosen), {"kept": most / len(chosen)}, seed=data.split_seed, labels=strata)["kept"]
+            fewer = split_rows({"kept": most / len(chosen)}, range(len(chosen)), strata, data.split_seed)["kept"]
             rows[name] = source, [chosen[index] for index in fewer]
     return rows, how
 
 
-def split_rows(
-    count: int,
-    shares: Mapping[str, float],
-    *,
-    seed: int = 0,
-    labels: Sequence[Hashable] | None = None,
-    groups: Sequence[Hashable] | None = None,
-    by_time: bool = False,
-) -> dict[str, list[int]]:
-    """Return the rows of `train` and of each named share of all rows, each in their old order.
+def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
+    """Return the last rows for the last name, those before them for the name before; ValueError where one gets none."""
+    rows, chosen = list(range(count)), dict[str, list[int]]()
+    for name, share in reversed([*shares.items()]):
+        size = round(share * count)
+        if not 0 < size < len(rows):
+            raise ValueError(f"{share:.0%} of {count} rows leaves none for the {name} split; give more rows")
+        rows, chosen[name] = rows[:-size], rows[-size:]
+    return {"train": rows, **chosen}
 
-    Rows are drawn at random, from each label its share, so that every split has the classes of the whole; rows of one
-    group stay together. `by_time` takes the last rows instead, for the later of two names the later rows. A class keeps
-    a row or group for the training. ValueError where a share gets no row.
+
+def split_rows(
+    shares: Mapping[str, float], groups: Groups, labels: Sequence[Hashable] | None = None, seed: int = 0
+) -> dict[str, list[int]]:
+    """Draw the rows of `train` and of each named share at random; return each split in the old order.
+
+    Of each label its share is drawn, so that every split has the classes of the whole; rows of one group stay together.
+    A class keeps a row or group for the training. ValueError where a share gets no row.
     """
-    members: dict[Hashable, list[int]] = {}
-    for row in range(count):
-        members.setdefault(row if groups is None or by_time else groups[row], []).append(row)
+    count, members = len(groups), dict[Hashable, list[int]]()
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
     each = list(members.values())
     units = [each[index] for index in np.random.default_rng(seed).permutation(len(each))]
-    chosen = last_rows(count, shares) if by_time else stratified(units, shares, labels or [None] * count)
+    chosen = stratified(units, shares, labels or [None] * count)
     for name, share in shares.items():
         if not chosen[name] and labels and len(set(labels)) == count:
             raise ValueError(
@@ -152,15 +171,6 @@ def split_rows(
             raise ValueError(f"{share:.0%} of {count} rows{together} {none}")
     taken = {row for rows in chosen.values() for row in rows}
     return {"train": [row for row in range(count) if row not in taken], **chosen}
-
-
-def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
-    """Return the last rows for the last name, those before it for the one before, and so on."""
-    chosen, end = dict[str, list[int]](), count
-    for name, share in reversed([*shares.items()]):
-        begin = end - round(share * count)
-        chosen[name], end = list(range(max(begin, 1), end)), begin
-    return chosen
 
 
 def stratified(
@@ -194,37 +204,8 @@ def stratified(
     return chosen
 
 
-def text_sketches(texts: Mapping[str, Sequence[str]]) -> Sketches:
-    """Return the sketches of texts; of many, equal ones alone are found."""
-    few = sum(map(len, texts.values())) <= MOST
-    sketch = Sketch.of_text if few else lambda text: Sketch.of_bytes(text.encode())
-    return {name: list(map(sketch, own)) for name, own in texts.items()}
-
-
-def file_sketches(
-    tables: Mapping[str, Dataset], column: str, sketch: Callable[[Any], dict[str, Any]]
-) -> dict[str, list[Sketch]]:
-    """Return the sketches of the images or recordings of a column; datasets' cache keeps them."""
-    fields = {"input_columns": column, "features": FEATURES, "desc": "looking for duplicates"}
-    mapped = {name: table.map(sketch, remove_columns=table.column_names, **fields) for name, table in tables.items()}
-    return {
-        name: [Sketch(row["exact"], np.array(row["near"], np.uint8)) for row in table] for name, table in mapped.items()
-    }
-
-
-def sketch_image(value: Any) -> dict[str, Any]:
-    """Sketch an image as a row of a table."""
-    made = Sketch.of_image(check_image(value))
-    return {"exact": made.exact, "near": list(made.near)}
-
-
-def sketch_recording(value: Any) -> dict[str, Any]:
-    """Sketch a recording as a row of a table."""
-    return {"exact": Sketch.of_bytes(wav_bytes(value)).exact, "near": []}
-
-
 def sentence(report: Mapping[str, Any]) -> str:
-    """Say how own data were split, the classes of the splits, and the rows that two of them share."""
+    """Say how the data were split, the classes of the splits, and the rows that two of them share."""
     classes = {
         name: ", ".join(f"{label} {count}" for label, count in own.items()) if len(own) < 6 else f"{len(own)} classes"
         for name, own in report.get("classes", {}).items()

@@ -1,48 +1,75 @@
 """Find rows of evaluated splits that the training split holds, too: equal ones, and texts and images nearly so."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from datasets import Dataset, Features, Value
 from PIL import Image
 from sklearn.feature_extraction.text import HashingVectorizer
+
+from qkv.scripts.data.validation import check_image, wav_bytes
 
 SHINGLE, SIMILAR = 5, 0.8  # letters; the Jaccard similarity of the shingles of texts that are nearly equal
 SIDE, DISTANCE = 16, 8  # of the difference hash of an image; bits of SIDE * SIDE in which nearly equal ones differ
 SMALL = 32  # pixels; smaller images are alike whatever they show
 MOST = 50_000  # rows that are compared for near duplicates
 BLOCK = 200  # evaluated texts that are compared at a time
+FEATURES = Features({"exact": Value("binary"), "near": Value("binary")})
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """A row as others are compared with it: a hash of the whole, and a text or the difference hash of an image."""
+class Sketch(NamedTuple):
+    """Fingerprint of a row: a hash of the whole, and a plain text or the difference hash of an image."""
 
     exact: bytes
-    near: str | NDArray[np.uint8] = ""
+    near: bytes | str = b""
 
-    @classmethod
-    def of_bytes(cls, value: bytes) -> "Sketch":
-        """Sketch a file or a recording, of which only equal ones are found."""
-        return cls(blake2b(value, digest_size=16).digest())
 
-    @classmethod
-    def of_text(cls, text: str) -> "Sketch":
-        """Sketch a text, in lower case and with single spaces between its words."""
-        return cls(cls.of_bytes(text.encode()).exact, re.sub(r"\W+", " ", text.casefold()).strip().ljust(SHINGLE))
+def sketch_bytes(value: bytes) -> Sketch:
+    """Sketch a file, of which only equal ones are found."""
+    return Sketch(blake2b(value, digest_size=16).digest())
 
-    @classmethod
-    def of_image(cls, image: Image.Image) -> "Sketch":
-        """Sketch an image by whether each place of a small gray copy is brighter than the one to its left."""
-        exact = cls.of_bytes(repr((image.size, image.mode)).encode() + image.tobytes()).exact
-        if min(image.size) < SMALL:
-            return cls(exact)
-        gray = np.asarray(image.convert("L").resize((SIDE + 1, SIDE), Image.Resampling.BOX), dtype=np.int16)
-        return cls(exact, np.packbits(gray[:, 1:] > gray[:, :-1]))
+
+def sketch_text(text: str) -> Sketch:
+    """Sketch a text, in lower case and with single spaces between its words."""
+    return Sketch(sketch_bytes(text.encode()).exact, re.sub(r"\W+", " ", text.casefold()).strip().ljust(SHINGLE))
+
+
+def sketch_image(image: Image.Image) -> Sketch:
+    """Sketch an image by whether each place of a small gray copy is brighter than the one to its left."""
+    whole = sketch_bytes(repr((image.size, image.mode)).encode() + image.tobytes())
+    if min(image.size) < SMALL:
+        return whole
+    gray = np.asarray(image.convert("L").resize((SIDE + 1, SIDE), Image.Resampling.BOX), dtype=np.int16)
+    return Sketch(whole.exact, np.packbits(gray[:, 1:] > gray[:, :-1]).tobytes())
+
+
+def text_sketches(texts: Mapping[str, Sequence[str]]) -> dict[str, list[Sketch]]:
+    """Sketch the texts of each split; of many, equal ones alone are found."""
+    few = sum(map(len, texts.values())) <= MOST
+    return {
+        name: [sketch_text(text) if few else sketch_bytes(text.encode()) for text in own] for name, own in texts.items()
+    }
+
+
+def file_sketches(tables: Mapping[str, Dataset], column: Literal["image", "audio"]) -> dict[str, list[Sketch]]:
+    """Sketch the files of a column of each split, in datasets' cache."""
+    fields: Any = {"input_columns": column, "features": FEATURES, "desc": "looking for duplicates"}
+    sketch = image_row if column == "image" else recording_row
+    mapped = {name: table.map(sketch, remove_columns=table.column_names, **fields) for name, table in tables.items()}
+    return {name: [Sketch(**row) for row in table] for name, table in mapped.items()}
+
+
+def image_row(value: Any) -> dict[str, Any]:
+    """Sketch an image as a row of a table."""
+    return sketch_image(check_image(value))._asdict()
+
+
+def recording_row(value: Any) -> dict[str, Any]:
+    """Sketch a recording as a row of a table."""
+    return sketch_bytes(wav_bytes(value))._asdict()
 
 
 def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> tuple[dict[int, int], dict[int, int] | None]:
@@ -50,11 +77,9 @@ def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> tuple[di
 
     None stands for the latter where they are not looked for: among too many, recordings, and small images.
     """
-    first: dict[bytes, int] = {}
-    for row, sketch in enumerate(train):
-        first.setdefault(sketch.exact, row)
+    first = {sketch.exact: row for row, sketch in reversed([*enumerate(train)])}
     exact = {row: first[sketch.exact] for row, sketch in enumerate(evaluated) if sketch.exact in first}
-    known, asked = ({row: own.near for row, own in enumerate(rows) if len(own.near)} for rows in (train, evaluated))
+    known, asked = ({row: own.near for row, own in enumerate(rows) if own.near} for rows in (train, evaluated))
     if not known or not asked or len(train) + len(evaluated) > MOST:
         return exact, None
     pairs = near_texts if isinstance(next(iter(asked.values())), str) else near_images
@@ -83,8 +108,8 @@ def near_texts(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int
 
 def near_images(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Yield (asked row, known row) of images whose hashes are alike, such as copies of other size or compression."""
-    hashes = np.array(known)
+    hashes = np.array([np.frombuffer(own, np.uint8) for own in known])
     for row, own in enumerate(asked):
-        distances = np.unpackbits(hashes ^ own, axis=1).sum(1)
+        distances = np.unpackbits(hashes ^ np.frombuffer(own, np.uint8), axis=1).sum(1)
         if distances.min() <= DISTANCE:
             yield row, int(distances.argmin())

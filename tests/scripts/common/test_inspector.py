@@ -21,7 +21,7 @@ from qkv.scripts.common.inspector import (
     tensors,
     ties,
 )
-from qkv.scripts.publishing.integrity.clean_process import read_loaded, write_job
+from qkv.scripts.publishing.integrity.loading import read_loaded, write_job
 
 NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)
 ALIKE = [

@@ -10,8 +10,8 @@ from PIL import Image
 
 import qkv
 from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.own_tables import labels_of
 from qkv.scripts.data.pretrained import is_regression, pretrained_classes
-from qkv.scripts.data.text_columns import number_labels
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from recipes import recipe_of
@@ -63,9 +63,9 @@ def test_numbered_labels_get_the_numbers_of_the_pretrained_classes(tmp_path: Pat
     types = Features({"text": Value("string"), "label": ClassLabel(names=["maybe", "no"])})
     table = Dataset.from_dict({"text": list("abc"), "label": [0, 1, 0]}, features=types)
     recipe = recipe_of(init=str(init), text={"label": "label"})
-    assert number_labels({"train": table}, recipe) == ({"train": [2, 0, 2]}, ["no", "yes", "maybe"])
-    known = number_labels({"train": table}, recipe_of(text={"label": "label"}))
-    assert known == ({"train": [0, 1, 0]}, ["maybe", "no"])
+    labels = {"train": ["maybe", "no", "maybe"]}
+    assert labels_of({"train": table}, recipe, "label") == (labels, ["no", "yes", "maybe"])
+    assert labels_of({"train": table}, recipe_of(), "label") == (labels, ["maybe", "no"])
 
 
 def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from math import log
 import numpy as np
 import pytest
 
-from qkv.scripts.data.structures.dot_bracket import dot_bracket
 from qkv.scripts.example_data.rna_folding import BASES, TABLES, Folding, fold
 
 PAIRS = {"AU", "UA", "CG", "GC", "GU", "UG"}
@@ -28,6 +27,12 @@ def structures(chain: str) -> list[Structure]:
         return found
 
     return between(0, len(chain))
+
+
+def partners(structure: Structure, chain: str) -> list[int]:
+    """The place of the partner of each base, -1 where it has none."""
+    both = {**dict(structure), **{last: first for first, last in structure}}
+    return [both.get(place, -1) for place in range(len(chain))]
 
 
 def inner_pairs(pair: tuple[int, int], structure: Structure) -> list[tuple[int, int]]:
@@ -74,7 +79,8 @@ def test_no_structure_of_a_short_chain_has_less_energy(branching: int, monkeypat
         energies = {structure: energy(chain, structure) for structure in structures(chain)}
         least = min(energies.values())
         best = [structure for structure, own in energies.items() if own == least]
-        assert folded == (dot_bracket(best[0], len(chain)) if len(best) == 1 else None), chain
+        written = "".join({-1: "."}.get(own, "()"[own < place]) for place, own in enumerate(partners(best[0], chain)))
+        assert folded == (written if len(best) == 1 else None), chain
         assert Folding(np.array([[BASES.index(base) for base in chain]])).whole.energies[-1, 0] == least
         ties += len(best) > 1
         folds += bool(best[0])

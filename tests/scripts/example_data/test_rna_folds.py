@@ -1,7 +1,7 @@
 """Chains of RNA fold, and are the same every time."""
 
 from errors import raises_sentence
-from qkv.scripts.data.structures.dot_bracket import pairs_of
+from qkv.scripts.data.structures import partners_of
 from qkv.scripts.example_data.rna_folding import fold
 from qkv.scripts.example_data.rna_folds import rna_folds
 from recipes import recipe_of
@@ -15,7 +15,7 @@ def test_chains_fold_into_allowed_pairs() -> None:
     assert len(set(chains)) == 60 and fold(chains) == structures
     assert {len(chain) for chain in chains} <= set(range(16, 33)) and len({len(chain) for chain in chains}) > 5
     for chain, structure in zip(chains, structures, strict=True):
-        pairs = pairs_of(structure)
+        pairs = [(first, last) for first, last in enumerate(partners_of(structure)) if first < last]
         assert pairs and {"".join(sorted(chain[first] + chain[last])) for first, last in pairs} <= {"AU", "CG", "GU"}
         assert all(last - first > 3 for first, last in pairs)
     assert data.divided(RECIPE).sequences["test"] == chains[9::10]

@@ -1,0 +1,97 @@
+"""Read the valid rows of your own data in splits, and name their classes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from datasets import ClassLabel, Dataset
+
+from qkv.scripts.common.phases import say
+from qkv.scripts.data.loading import public_names, read_split, select, splits
+from qkv.scripts.data.pretrained import pretrained_classes
+from qkv.scripts.data.validation import (
+    Checks,
+    RecordValidation,
+    check_class,
+    check_label,
+    checked_columns,
+    valid_rows,
+)
+from qkv.scripts.recipes.schema import Recipe
+
+
+def valid_tables(recipe: Recipe, checks: Checks) -> tuple[dict[str, Dataset], dict[str, Any]]:
+    """Read the checked columns of the valid rows of each split, and return the fields of their data set."""
+    return checked_tables(read_tables(recipe, checked_columns(checks)), recipe, checks)
+
+
+def read_tables(recipe: Recipe, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Dataset]:
+    """Read columns of each split, `optional` ones where they are there, and the one of the groups.
+
+    A stream has evaluated splits alone. ValueError for a missing column or training split.
+    """
+    columns = list(dict.fromkeys([*columns, *filter(None, [recipe.data.group])]))
+    evaluated = [name for name in splits(recipe.data.source) if name in ("validation", "test")]
+    tables = dict[str, Dataset]()
+    for name in [*([] if recipe.data.streaming else ["train"]), *evaluated]:
+        table: Any = read_split(recipe, None if optional else columns, name)
+        kept = {*select(table.column_names, columns, recipe.data.source), *optional}
+        tables[name] = table.select_columns([each for each in table.column_names if each in kept])
+    return tables
+
+
+def checked_tables(
+    tables: Mapping[str, Dataset], recipe: Recipe, checks: Checks
+) -> tuple[dict[str, Dataset], dict[str, Any]]:
+    """Return the valid rows of tables, and the fields of their data set.
+
+    An evaluated split whose classes are all -1, as competitions publish their test, is left out.
+    """
+    log, valid = RecordValidation(recipe.data.bad_records), dict[str, Dataset]()
+    for name, table in tables.items():
+        classes = {
+            column: partial(check_label, names=tuple(kind.names))
+            for column, kind in table.features.items()
+            if isinstance(kind, ClassLabel) and checks.get(column) is check_class
+        }
+        if name != "train" and any({*table[column]} == {-1} for column in classes):
+            say(f"the {name} split of {recipe.data.source} is left out: all of its classes are -1")
+        else:
+            valid[name] = valid_rows(table, {**checks, **classes}, log, processes=recipe.data.workers or None)
+    return valid, public_names(recipe.data.source) | {"invalid_records": log}
+
+
+def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the classes of the rows of each split by their names, and all classes in order."""
+    named = getattr(tables["train"].features[column], "names", None)
+    labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
+    return labels, class_names(labels, recipe, column, named)
+
+
+def class_names(
+    found: Mapping[str, Iterable[str]], recipe: Recipe, column: str, named: Sequence[str] | None = None
+) -> list[str]:
+    """Return the classes of the training split in order, or those of a pretrained head that knows all of them.
+
+    `named` are the classes that the data name. ValueError where there is nothing to tell apart, or where a split has a
+    class that the training lacks.
+    """
+    seen = {name: set(own) for name, own in found.items()}
+    known = pretrained_classes(recipe.model.init, named or in_order(seen["train"]))
+    where = f"{recipe.data.source}, column {column!r}"
+    if recipe.data.test_size < 1 and len(seen["train"]) < 2:
+        alone = ", ".join(map(repr, seen["train"]))
+        raise ValueError(f"{where}: all rows have one class, {alone}; a classifier needs rows of two or more")
+    if unknown := set().union(*seen.values()) - set(known):
+        raise ValueError(
+            f"{where}: {min(unknown)!r} is not among the {len(known)} classes of the training split; give that split "
+            "rows of it, or leave out the rows that have it"
+        )
+    return known
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort the names of classes by their numbers, or by the alphabet."""
+    different = set(names)
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in different)
+    return sorted(different, key=lambda name: (int(name) if are_numbers else 0, name))

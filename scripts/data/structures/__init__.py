@@ -1,1 +1,0 @@
-"""Structures of chains: which of their residues pair."""
