@@ -17,7 +17,8 @@ from packaging.utils import canonicalize_name
 
 import installation
 from checkout import PYTHONPATH, ROOT, python_files
-from endpoint import chosen
+from loopback import serving
+from loopback.server import environment
 from qkv.scripts import cli
 from qkv.scripts.common import extras
 from qkv.scripts.training.trackers import TRACKERS
@@ -201,11 +202,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a Python does that has what `pip install qkv` brings, and the tests' tiny models, and no site-packages."""
     folder = installation.install(tmp_path_factory.mktemp("site-packages"))
     place = tmp_path_factory.mktemp("hub")
-    with chosen(place) as endpoint:
+    with serving() as hub:
         paths = {"PYTHONPATH": os.pathsep.join([str(folder), PYTHONPATH])}
         words = [sys.executable, "-S", "-c", PROGRAM.replace("NEED_TRAIN", repr(sorted(NEED_TRAIN)))]
-        environment = endpoint.environment(place / "home") | paths
-        result = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+        variables = environment(hub.url, place / "home", "hf_alice") | paths
+        result = subprocess.run(words, cwd=place, env=variables, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
     return json.loads(result.stdout.splitlines()[-1])
 

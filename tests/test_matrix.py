@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 import sampling
 from comparison import EXACT, differentiable_flex, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, FeedForwardName, NormName
+from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS
 from tiny import jitter
 
 LENGTH = max(LENGTHS)
@@ -52,8 +52,6 @@ class Case(NamedTuple):
     patterns: tuple[str, str]
     kernel: str
     norm_first: bool
-    norm: str
-    feed_forward: str
 
     def __str__(self) -> str:
         return "-".join("+".join(word) if isinstance(word, tuple) else str(word) for word in self)
@@ -64,8 +62,8 @@ class Case(NamedTuple):
 
     def configure(self) -> Any:
         """The config; ValueError where it is refused."""
-        words = {name: value for name, value in self._asdict().items() if name not in ("stack", "patterns")}
-        return self.family.configure(STACKS[self.stack][1], {**words, "pattern": list(self.patterns)})
+        words = {"position": self.position, "pattern": [*self.patterns], "kernel": self.kernel}
+        return self.family.configure(STACKS[self.stack][1], {**words, "norm_first": self.norm_first})
 
 
 def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
@@ -74,8 +72,7 @@ def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
     while True:
         pick = generator.choice
         patterns = pick([("full", "full"), (pick(PATTERNS), pick(PATTERNS))])
-        words = pick(KERNELS), pick([True, False]), pick(get_args(NormName)), pick(get_args(FeedForwardName))
-        case = Case(pick(stacks), pick(positions), patterns, *words)
+        case = Case(pick(stacks), pick(positions), patterns, pick(KERNELS), pick([True, False]))
         try:
             case.configure()
         except ValueError:
@@ -266,7 +263,7 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
 @torch.no_grad()
 def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
     """A cache with a window drops its first keys, and the bias those of the same positions."""
-    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", True, "layer", "mlp"), "dynamic", "mask")
+    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", True), "dynamic", "mask")
 
 
 DOCUMENTS = (5, LENGTH - 5)
@@ -377,7 +374,7 @@ def test_export(case: Case) -> None:
 def test_training_through_inductor(stack: str) -> None:
     """`torch.compile(model)`, then a step; needs a C++ compiler, as torch does here."""
     torch._dynamo.reset()
-    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", True, "layer", "mlp")
+    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", True)
     plain, model = (copy.deepcopy(model_of(case)).float().train() for _ in range(2))
     batch = {name: value.float() if value.is_floating_point() else value for name, value in case.family.batch().items()}
     outputs = [each(**batch)[0] for each in (plain, torch.compile(model, fullgraph=True))]

@@ -46,16 +46,6 @@ class PlannedModel:
         """The head of the model."""
         return trained_head(self.model_class.__name__)
 
-    @property
-    def unit(self) -> str:
-        """The unit that work is counted in."""
-        return examples.UNITS.get(self.head.inputs, "token")
-
-    @property
-    def units(self) -> int:
-        """The number of units of an example: its tokens, or 1."""
-        return self.sizes["tokens"] if self.unit == "token" else 1
-
     def build(self, *, fused: bool) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
 
@@ -109,7 +99,7 @@ def trained_head(architecture: str) -> Head:
 
 
 def trained_class(config: Any) -> Any:
-    """Return the class that a preset's paper trains: of those that take its config, the one whose head comes first."""
+    """Return the class that a preset's paper trains: among classes of its config, the first in the table of heads."""
     classes = [getattr(modeling, name) for name in TRAINED if getattr(modeling, name).config_class is type(config)]
     return min(classes, key=lambda kind: HEADS.index(trained_head(kind.__name__)))
 
@@ -141,7 +131,7 @@ def load_recipe(name: str, words: Sequence[str]) -> Recipe:
 
 
 def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:
-    """Return config fields that follow from the data, those of a part nested, and sizes of examples.
+    """Return config fields that follow from the data, nested for parts, and sizes of examples.
 
     Data that are not generated have as many tokens and pixels as the recipe allows, in images of 4:3.
     """

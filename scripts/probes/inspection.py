@@ -1,13 +1,13 @@
-"""Inspect a model: `qkv.inspect` runs all probes on one batch and returns a table and a figure."""
+"""Inspect a model: `qkv.inspect` probes its heads on one batch and returns a table and a figure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention, hooked
+from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
 from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.attention.statistics import (
@@ -18,76 +18,45 @@ from qkv.scripts.attention.statistics import (
     mean_of_heads,
 )
 from qkv.scripts.probes.induction import induction_score, is_causal_language_model
-from qkv.scripts.probes.layers import (
-    IGNORED,
-    Batch,
-    Place,
-    activation_statistics,
-    evaluating,
-    hidden_of,
-    lens_logits,
-    lens_statistics,
-    lens_targets,
-    model_layers,
-    one_pass,
-    real_tokens,
-)
 from qkv.scripts.probes.table import ProbeTable
 
-# Models whose logits are scores of tokens or pairs, and not of several classes.
-WITHOUT_CLASSES = ("ForContactPrediction", "ForReplacedTokenDetection")
+Batch = Mapping[str, Any]
+IGNORED = -100  # a label where no prediction is due
 
 
 @torch.no_grad()
 def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
-    """Run all probes of a model, ours or transformers', on one batch, and return their table, which draws a figure.
+    """Probe every head of a model, ours or transformers', on one batch, and return a table, which draws a figure.
 
         table = qkv.inspect(model, batch)   # the inputs of a forward, as a dict
         pandas.DataFrame(table.rows)
         table.save("probes.svg")
 
-    By head, over the real queries of the batch: `entropy` of attention in nats; `distance`, the mean distance in
-    tokens, in images in patches and without class tokens; `first_token`, attention of later queries to the first token
-    of their row, in cross-attention of all queries. `induction` of causal language models, on random tokens.
+    Over the real queries of the batch: `entropy` of attention in nats; `distance`, the mean distance in tokens, in
+    images in patches and without class tokens; `first_token`, attention of later queries to the first token of their
+    row, in cross-attention of all queries. `induction` of causal language models, on random tokens.
 
-    By layer, over the real tokens of its output: `norm`, the mean length; `kurtosis` of all numbers; `max_abs`.
-    `lens_entropy`, `lens_probability` and `lens_rank` of the classes predicted if the model ended there; the target is
-    the next token, or the labels, or else the model's prediction.
-
-    Probes without data are absent: distances of object queries, all but cross-attention of recurrent models, attention
-    of kernel="gated_delta", entropy and distance of layers with negative weights, which kernel="linear" has with
-    rotations. Of a model of pairs, residues are probed, in one pass. Dropout is off; the model stays as it is.
-
-    Cost: one forward; a forward for each layer of the lens; one of 400 tokens for induction. The weights of one layer,
-    (B, H, T, S), and the outputs of all layers, (B, T, D), are kept at a time.
+    Probes without data are absent: distances of object queries, kernel="gated_delta", entropy and distance of layers
+    with negative weights, which kernel="linear" has with rotations. Of a model of pairs, residues are probed, in one
+    pass. Dropout is off; the model stays as it is. The weights of one layer, (B, H, T, S), are kept at a time.
 
     ValueError for a model whose attention cannot be captured.
 
     Source: see the functions of each probe; distance in texts: Clark et al. 2019, https://arxiv.org/abs/1906.04341
     """
-    table, layers, real = ProbeTable(type(model).__name__), dict[Place, Any](), dict[str, Tensor | None]()
+    table = ProbeTable(type(model).__name__)
 
     def probe_heads(record: AttentionRecord) -> None:
-        queries = real[record.stack] = real_queries(record, padding_mask(model, record.stack, batch))
+        queries = real_queries(record, padding_mask(model, record.stack, batch))
         for probe, values in head_statistics(record, queries, places_of(model, record, batch)):
-            table.add_heads(probe, (record.stack, record.layer), values)
-
-    def probe_output(place: Place, output: Any) -> None:
-        layers[place] = output
-        table.add_layer(place, activation_statistics(real_tokens(hidden_of(output), real.get(place[0]))))
+            table.add(probe, (record.stack, record.layer), values)
 
     probed = [each for each in attention_layers(model) if each.kind != "gated_delta" and each.is_of_tokens]
     wanted = {each.stack: [layer.number for layer in probed if layer.stack == each.stack] for each in probed}
-    hooks = {each: lambda *run, p=place: probe_output(p, run[2]) for place, each in model_layers(model).items()}
-    with evaluating(model):
-        with capture_attention(model, layers=wanted, each=probe_heads), hooked(hooks):
-            logits = getattr(model(**one_pass(model, batch)), "logits", None)
-        if isinstance(logits, Tensor) and layers and not type(model).__name__.endswith(WITHOUT_CLASSES):
-            targets = lens_targets(model, batch, logits)
-            for place, own in lens_logits(model, batch, layers):
-                table.add_layer(place, lens_statistics(own, targets))
-        for number, scores in enumerate(induction_score(model) if is_causal_language_model(model) else ()):
-            table.add_heads("induction", ("decoder", number), scores)
+    with evaluating(model), capture_attention(model, one_pass(model, batch), layers=wanted, each=probe_heads):
+        pass
+    for number, scores in enumerate(induction_score(model) if is_causal_language_model(model) else ()):
+        table.add("induction", ("decoder", number), scores)
     return table
 
 

@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,25 +18,19 @@ WIDTH, HEIGHT, ROW = 3.6, 2.9, 4
 
 @dataclass
 class ProbeTable:
-    """Rows of probes, each of a layer of a stack and, where it has one, of a head.
+    """Rows of probes, each of a head: dicts with the columns probe, stack, layer, head and value.
 
-    `rows` are dicts with the columns probe, stack, layer, head (None for a probe of whole layers) and value:
     `pandas.DataFrame(table.rows)` is a data frame.
     """
 
     model: str
     rows: list[Row] = field(default_factory=list)
 
-    def add_heads(self, probe: str, place: tuple[str, int], values: Tensor) -> None:
-        """Add a row for each head of a layer that has a value: (H,)."""
+    def add(self, probe: str, place: tuple[str, int], values: Tensor) -> None:
+        """Add a row for each head of a layer, by its stack and number, that has a value: (H,)."""
         stack, layer = place
         numbered = [(head, value) for head, value in enumerate(values.tolist()) if not math.isnan(value)]
         self.rows += [dict(probe=probe, stack=stack, layer=layer, head=head, value=value) for head, value in numbered]
-
-    def add_layer(self, place: tuple[str, int], values: Mapping[str, float]) -> None:
-        """Add a row for each statistic of a layer."""
-        stack, layer = place
-        self.rows += [dict(probe=name, stack=stack, layer=layer, head=None, value=values[name]) for name in values]
 
     @property
     def probes(self) -> list[str]:
@@ -53,18 +46,18 @@ class ProbeTable:
         return rows
 
     def figure(self) -> Any:
-        """Draw a matplotlib Figure: a map of layers and heads for each stack, or lines over layers."""
+        """Draw a matplotlib Figure: a map of layers and heads for each probe of a stack."""
         panels = dict[tuple[str, str], list[Row]]()
         for row in self.rows:
-            panels.setdefault((row["probe"], row["stack"] if row["head"] is not None else ""), []).append(row)
+            panels.setdefault((row["probe"], row["stack"]), []).append(row)
         rows, columns = -(-len(panels) // ROW) or 1, min(ROW, len(panels)) or 1
         make = extras.load("matplotlib.figure").Figure
         figure = make(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
         figure.suptitle(f"probes of {self.model}")
         for number, ((probe, stack), own) in enumerate(panels.items(), 1):
             axis = figure.add_subplot(rows, columns, number)
-            axis.set_title(", ".join(filter(None, (probe.replace("_", " "), stack))), fontsize=9)
-            (draw_map if stack else draw_lines)(axis, own)
+            axis.set_title(f"{probe.replace('_', ' ')}, {stack}", fontsize=9)
+            draw_map(axis, own)
         return figure
 
     def save(self, path: str | Path) -> None:
@@ -84,15 +77,3 @@ def draw_map(axis: Any, rows: list[Row]) -> None:
     axis.set(xlabel="head", ylabel="layer")
     for side in (axis.xaxis, axis.yaxis):
         side.get_major_locator().set_params(integer=True)
-
-
-def draw_lines(axis: Any, rows: list[Row]) -> None:
-    """Draw a line over the layers of each stack."""
-    for stack in dict.fromkeys(row["stack"] for row in rows):
-        own = [row for row in rows if row["stack"] == stack]
-        axis.plot([row["layer"] for row in own], [row["value"] for row in own], marker=".", label=stack)
-    axis.set(xlabel="layer")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=6, ncols=2)
-    if 0 < 10 * min(row["value"] for row in rows) < max(row["value"] for row in rows):
-        axis.set_yscale("log")

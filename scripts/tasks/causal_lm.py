@@ -8,19 +8,18 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
-from qkv.scripts.data.tokenization import byte_counts, cached_tokenizer, config_fields
+from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
-PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
+PROMPT_WORDS = 8  # of the card's example
 
 
 class TextGeneration(Task):
-    """Predict each next token, of those that have labels."""
+    """Predict each next token that has a label."""
 
     kind = "text-generation"
 
@@ -40,18 +39,17 @@ class CausalLM(TextGeneration):
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.corpus, self.length = corpus, recipe.text.length
         texts = [*corpus.texts.get("train", []), *corpus.targets.get("train", [])]
-        self.tokenize = cached_tokenizer(recipe, texts, needs=self.needs)
+        self.tokenizer = tokenizer = tokenizer_for(recipe, texts, needs=self.needs)
         splits: dict[str, Any] = {name: self.rows(name) for name in corpus.texts}
         longest = max([self.length, *(split.columns["input_ids"].shape[1] for split in splits.values())])
         if corpus.stream:
             splits["train"] = corpus.stream(self.examples_of, self.length)
-        tokenizer = self.tokenize.tokenizer
         super().__init__(corpus, splits, tokenizer, config_fields(tokenizer, max_position_embeddings=longest))
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, and an end token."""
-        end = self.tokenize.tokenizer.eos_token_id
-        return [[*row.tolist(), end] for row in self.tokenize(texts)]
+        end = self.tokenizer.eos_token_id
+        return [[*row.tolist(), end] for row in tokenize(self.tokenizer, texts)]
 
     def examples_of(self, texts: Sequence[str]) -> list[list[Record]]:
         """Return the example of each text of a stream."""
@@ -60,7 +58,7 @@ class CausalLM(TextGeneration):
     def rows(self, split: str) -> Columns:
         """Pack the documents of a split into rows, with the number of bytes that are predicted in each."""
         rows = Columns(stack(list(pack(self.documents(self.corpus.texts[split]), self.length))))
-        counts = byte_counts(self.tokenize.tokenizer)
+        counts = byte_counts(self.tokenizer)
         if counts is not None:
             labels = rows.columns["labels"]
             rows.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
@@ -76,41 +74,25 @@ class CausalLM(TextGeneration):
             metrics |= measure(["bits_per_byte"], [sums["loss"]], [int(sums["_bytes"])])
         return {"loss": sums["loss"] / sums["targets"], **metrics}
 
-    def baselines(self) -> Baselines:
-        return {} if self.corpus.stream else byte_ngram(self.corpus)
-
-    def sample(self) -> dict[str, Any]:
-        text = first(self.corpus.texts)
-        return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
-
-    def question(self) -> tuple[str, dict[str, Any]] | None:
-        if self.corpus.stream:
-            return None
-        room = self.processor.model_max_length
-        return greedily(
-            self.processor, " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4], room
-        )
-
-
-def greedily(tokenizer: Any, prompt: str, room: int) -> tuple[str, dict[str, Any]]:
-    """Return a prompt, and the options of greedy decoding of as many tokens as there is room for."""
-    new = min(NEW_TOKENS, room - len(tokenizer(prompt)["input_ids"]))
-    return prompt, {"max_new_tokens": max(1, new), "do_sample": False}
+    def prompt(self) -> str:
+        return " ".join(super().prompt().split(" ")[:PROMPT_WORDS])
 
 
 class TargetLM(CausalLM):
     """Write each target after its text; only the targets count.
 
-    `exact_match` is the share whose every token is predicted: those that greedy decoding would generate.
+    `exact_match` is the share of targets with every token right, which greedy decoding would generate.
     """
 
     needs = ["bos", "eos"]
 
     def rows(self, split: str) -> Columns:
         """Join each text, a start token, its target and an end token."""
-        tokenizer = self.tokenize.tokenizer
-        prompts = [np.append(row, tokenizer.bos_token_id) for row in self.tokenize(self.corpus.texts[split])]
-        answers = [np.append(row, tokenizer.eos_token_id) for row in self.tokenize(self.corpus.targets[split])]
+        tokenizer = self.tokenizer
+        prompts = [np.append(row, tokenizer.bos_token_id) for row in tokenize(tokenizer, self.corpus.texts[split])]
+        answers = [
+            np.append(row, tokenizer.eos_token_id) for row in tokenize(self.tokenizer, self.corpus.targets[split])
+        ]
         both = [np.concatenate(pair) for pair in zip(prompts, answers, strict=True)]
         labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(prompts, answers, strict=True)]
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
@@ -120,8 +102,8 @@ class TargetLM(CausalLM):
         return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
     def sample(self) -> dict[str, Any]:
-        own = of_text(first(self.corpus.texts))
-        return {name: text + self.tokenize.tokenizer.bos_token for name, text in own.items()}
+        text = first(self.corpus.texts)
+        return {"prompt": shorten(text) + self.tokenizer.bos_token} if text else {}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         wanted = batch["labels"][:, 1:]
@@ -133,13 +115,6 @@ class TargetLM(CausalLM):
         """Return loss and accuracy by token, and exact matches by text."""
         by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
-
-    def baselines(self) -> Baselines:
-        return {}
-
-    def question(self) -> tuple[str, dict[str, Any]]:
-        prompt = self.corpus.texts["test"][0] + self.processor.bos_token
-        return greedily(self.processor, prompt, self.config["max_position_embeddings"])
 
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:

@@ -9,14 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from qkv.scripts.data.collate import pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.pretrained import is_regression
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cached_tokenizer, config_fields
-from qkv.scripts.data.truncation import count_truncated, truncate
+from qkv.scripts.data.tokenization import (
+    ENCODER_TEMPLATE,
+    PAIR_TEMPLATE,
+    config_fields,
+    count_truncated,
+    tokenizer_for,
+    truncate,
+)
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import linear_models, linear_regression
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
 
 class TextTask(Task):
@@ -28,8 +33,9 @@ class TextTask(Task):
     def __init__(self, recipe: Recipe, corpus: Corpus, **fields: Any) -> None:
         self.corpus, self.length = corpus, recipe.text.length
         texts = [*corpus.texts.get("train", []), *corpus.pairs.get("train", [])]
-        self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
-        tokenizer = self.tokenize.tokenizer
+        pair = PAIR_TEMPLATE if corpus.pairs else ""
+        self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=pair)
+        tokenizer = self.tokenizer
         self.fills = {"input_ids": tokenizer.pad_token_id}
         self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
@@ -42,20 +48,19 @@ class TextTask(Task):
         """Return the target of each text of a split."""
 
     def sample(self) -> dict[str, Any]:
-        pair = of_text(first(self.corpus.pairs)).get("prompt")
-        return of_text(first(self.corpus.texts)) | ({"pair": pair} if pair else {})
+        pair = shorten(first(self.corpus.pairs) or "")
+        return super().sample() | ({"pair": pair} if pair else {})
 
     def examples_of(self, split: str) -> Columns:
         """Return the tokens of a split, and its targets."""
         texts, pairs = self.corpus.texts[split], self.corpus.pairs.get(split)
         if pairs is None:
-            tokens, self.whole_lengths[split] = truncate(self.tokenize, texts, self.length)
+            tokens, self.whole_lengths[split] = truncate(self.tokenizer, texts, self.length)
             columns = {"input_ids": (tokens, self.fills["input_ids"])}
         else:
-            tokenizer: Any = self.tokenize.tokenizer
             options: dict[str, Any] = {"return_attention_mask": False, "verbose": False}
-            self.whole_lengths[split] = list(map(len, tokenizer(texts, pairs, **options)["input_ids"]))
-            made = tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
+            self.whole_lengths[split] = list(map(len, self.tokenizer(texts, pairs, **options)["input_ids"]))
+            made = self.tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
             rows = {name: [np.asarray(row) for row in column] for name, column in made.items()}
             columns = {name: (column, self.fills.get(name, 0)) for name, column in rows.items()}
         examples = padded_columns(columns)
@@ -69,10 +74,6 @@ class TextTask(Task):
 
     def count(self, batch: Batch) -> int:
         return len(batch["labels"])
-
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        text, pair = self.corpus.texts["test"][0], self.corpus.pairs.get("test", [None])[0]
-        return (text if pair is None else [{"text": text, "text_pair": pair}]), {"truncation": True}
 
 
 class TextClassification(TextTask):
@@ -90,9 +91,6 @@ class TextClassification(TextTask):
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the predicted class of each text, and its label."""
         return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
-
-    def baselines(self) -> Baselines:
-        return linear_models(self.corpus)
 
 
 def regression_head(model: nn.Module) -> nn.Linear:
@@ -147,9 +145,6 @@ class TextRegression(TextTask):
         """Return the predicted number of each text, and the true one."""
         both = torch.stack([outputs.logits[:, 0].double(), batch["labels"].double()], 1) * self.deviation + self.mean
         return [(predicted, own) for predicted, own in both.tolist()]
-
-    def baselines(self) -> Baselines:
-        return linear_regression(self.corpus, self.metrics)
 
 
 def rescale(head: nn.Linear, mean: float, deviation: float) -> None:

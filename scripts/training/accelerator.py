@@ -136,7 +136,7 @@ def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], Pre
 
 
 def empty_model(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """Build a model without initialising its weights, unless it has buffers, which nobody sends."""
+    """Build a model without initialising its weights, unless it has buffers, which FSDP2 does not send."""
     with torch.device("meta"):
         model = build()
     if any(True for _ in model.buffers()):

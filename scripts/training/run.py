@@ -1,12 +1,13 @@
 """Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -19,14 +20,14 @@ from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence as split_sentence
-from qkv.scripts.data.truncation import is_much, truncated_sentence
+from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
-from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, model_class, run_on_main
+from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
@@ -153,8 +154,9 @@ def train(
 def load_task(recipe: Recipe) -> Task:
     """Load the recipe's data; with workers one process of each machine writes the cache for all."""
     cached = recipe.data.workers and not recipe.data.streaming
-    with phase(f"reading the data of {recipe.name}"):
-        return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
+    first = PartialState().local_main_process_first() if cached else nullcontext()
+    with phase(f"reading the data of {recipe.name}"), first:
+        return registry.load(recipe)
 
 
 def architecture_of(recipe: Recipe) -> Any:
@@ -193,7 +195,6 @@ def fit(loop: Loop, run: Run) -> None:
     run.clock.add(manager.earlier)
     with out_of_memory_explained(loop):
         take_steps(manager)
-    loop.finish()
     if early_stopping.step != loop.done:
         manager.load_best()
     # Once, with the weights that are kept, so that nothing is chosen by the test split.

@@ -62,10 +62,8 @@ def test_residual_with_layer_scale(norm_first):
     def scaled(x):
         return reference.layer_scale(branch(x), residual.layer_scale)
 
-    actual, expected = (
-        residual(hidden, branch(residual.input(hidden))),
-        ORDERS[norm_first](hidden, scaled, loop(residual.norm)),
-    )
+    actual = residual(hidden, branch(residual.input(hidden)))
+    expected = ORDERS[norm_first](hidden, scaled, loop(residual.norm))
     assert_same(actual, expected, hidden, *residual.parameters(), *branch.parameters())
 
 

@@ -141,10 +141,8 @@ def test_scores_of_pairs_are_symmetric_and_their_losses_are_those_of_labelled_pa
     rows = [(IDS[[row]], MASK[[row]], labels[[row]]) for row in (0, 1)]
     parts = [model(ids, mask, labels=own, num_items_in_batch=due.sum()).loss for ids, mask, own in rows]
     close(sum(parts), outputs.loss)
-    model, labels = (
-        model_of(QkvPairForDistancePrediction, num_distogram_bins=5),
-        bins().masked_fill(torch.eye(6).bool(), -100),
-    )
+    model = model_of(QkvPairForDistancePrediction, num_distogram_bins=5)
+    labels = bins().masked_fill(torch.eye(6).bool(), -100)
     outputs = model(IDS, MASK, labels=labels)
     assert outputs.logits.shape == (2, 6, 6, 5) and torch.equal(outputs.logits, outputs.logits.transpose(1, 2))
     close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 2), labels.flatten(), ignore_index=-100))

@@ -1149,31 +1149,6 @@ def prefix_matching(weights, tokens):
     return sum(matched) / len(matched)
 
 
-def kurtosis(values):
-    """Fourth central moment over the square of the second, number by number: (N,) -> ()."""
-    mean = sum(values) / len(values)
-    second = sum((value - mean) ** 2 for value in values) / len(values)
-    return sum((value - mean) ** 4 for value in values) / len(values) / second**2
-
-
-def lens_prediction(hidden, gain, bias, embedding, target, eps):
-    """Entropy, probability and rank of a token where the final norm and the output embedding read a layer's vector.
-
-    Source: nostalgebraist 2020, interpreting GPT: the logit lens; norm: Ba et al. 2016, eq. 4
-    Shapes: hidden, gain, bias (D,), embedding (V, D) -> three numbers
-    """
-    mean = sum(hidden) / len(hidden)
-    variance = sum((value - mean) ** 2 for value in hidden) / len(hidden)
-    normed = [
-        g * (value - mean) / torch.sqrt(variance + eps) + b for value, g, b in zip(hidden, gain, bias, strict=True)
-    ]
-    scores = [sum(weight * value for weight, value in zip(row, normed, strict=True)) for row in embedding]
-    total = sum(torch.exp(score) for score in scores)
-    shares = [torch.exp(score) / total for score in scores]
-    entropy = sum(-share * torch.log(share) for share in shares)
-    return entropy, shares[target], 1 + sum(score > scores[target] for score in scores)
-
-
 def triangle_multiplication(first, second, real, *, incoming):
     """Sum a_ik b_jk over real residues k, or a_ki b_kj: 2 x (L, L, C), real (L,) -> (L, L, C).
 

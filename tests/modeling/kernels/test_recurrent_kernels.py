@@ -37,14 +37,15 @@ DOCUMENTS = {
     "of all lengths": torch.tensor([[0, 0, 0, 0, 1, 2, 2]]),
     "by row": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 2]]),
     "of a token": torch.arange(7)[None],
-    "of chunks": torch.tensor([[0, 0, 0, 1, 1, 1, 3]]),
+    "of chunks": torch.tensor([[0, 0, 1, 1, 1, 1, 3]]),
 }
 PLACES = torch.arange(14).view(2, 7)
 
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(chunks, "GROUP_CHUNKS", 2)
     monkeypatch.setattr(linear, "segment_tokens", lambda query: 6)
 
 
@@ -111,7 +112,7 @@ def assert_loop(kind, module, context=NO_CONTEXT, *, length=7, **given):
 
 @KINDS
 @GROUPS
-@pytest.mark.parametrize("length", [1, 6, 7])
+@pytest.mark.parametrize("length", [1, 6, 9])
 def test_self_attention(kind, groups, length):
     assert_loop(kind, build(kind, num_key_value_heads=groups, attention_gate=groups == 2), length=length)
 
@@ -213,6 +214,14 @@ def test_tokens_are_taken_back(back):
     cache.crop(-back)
     again = module(hidden[:, 7 - back :], LayerContext(cache=cache))[0]
     assert_same(again, module(hidden)[0][:, 7 - back :], tolerance=1e-11)
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(1, 512), (2, 256), (7, 64), (1000, 64)])
+def test_segments_are_whole_chunks_of_a_size_on_a_cpu_and_everything_elsewhere(monkeypatch, rows, tokens):
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
+    query = torch.empty(rows, 8, 1, 640, 64, device="meta")
+    assert chunks.segment_tokens(query) == 640
+    assert chunks.segment_tokens(torch.empty(()).expand(query.shape)) == tokens
 
 
 @CAUSAL

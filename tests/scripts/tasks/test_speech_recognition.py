@@ -14,7 +14,6 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
-from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.lab.stock_model import build_chosen
@@ -43,12 +42,10 @@ def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None
     words = [*TINY, *KINDS[kind], f"data={folder}", "holdout=0.25", f"out={tmp_path / 'run'}"]
     finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
     assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
-    assert 0 <= finished.record["metrics"]["test"]["wer"] and read_metrics(tmp_path / "run")[0]["tokens"] > 0
+    assert 0 <= finished.record["metrics"]["test"]["wer"]
     model = tmp_path / "run"
     assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
     assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
-    example = finished.task.example(finished.model)
-    assert np.array_equal(example.given, read_wav(folder / "test" / "0.wav")["raw"]) and "text" in example.expected
 
 
 def test_features_are_those_of_the_extractor_and_padding_is_marked(folder: Path) -> None:
@@ -88,19 +85,10 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
     (train_folder / "metadata.jsonl").write_text("\n".join(lines))
     task = task_of(folder, "bad_records=0.9", "holdout=0")
     assert task.sizes() == {"train": 6, "test": 4}
-    reasons = [line["reason"] for line in task.data.invalid_records.skipped]
-    for reason, said in zip(
-        reasons,
-        (
-            "audio: damaged recording: these bytes is empty", "audio: damaged recording: these bytes is cut short",
-            "audio: there is no file '2.wav'", "audio: silent all along",
-            "audio: 19 ms of sound, expected 50 or more", "text: empty",
-        ),
-        strict=True,
-    ):  # fmt: skip
-        assert reason.startswith(said)
-    assert [line["row"] for line in task.data.invalid_records.skipped] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(ValueError, match="6 of 12 records are bad, more than bad_records=0.1 allows; the first is "):
+    skipped = task.data.invalid_records.skipped
+    assert [line["reason"].partition(":")[0] for line in skipped] == ["audio"] * 5 + ["text"]
+    assert [line["row"] for line in skipped] == [1, 2, 3, 4, 5, 6] and "2.wav" in skipped[2]["reason"]
+    with pytest.raises(ValueError, match="6 of 12 records .*bad_records=0.1"):
         task_of(folder, "bad_records=0.1")
 
 
