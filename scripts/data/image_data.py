@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 from datasets import ClassLabel, Dataset
-from PIL import Image
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
 from qkv.scripts.data.boxes import FRAME, boxes_and_classes, check_objects, check_placed, upright_objects
@@ -29,7 +28,7 @@ from qkv.scripts.recipes.schema import Recipe
 class ImageData(DataSet):
     """Images of classes. Without a `collate` records have an `image`, of which training crops a random part.
 
-    `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
+    `config` are fields of the model's config that follow from the data.
     """
 
     train: Examples | Stream | None
@@ -38,7 +37,6 @@ class ImageData(DataSet):
     processor: Any
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    sample: Image.Image | None = None
     baselines: Callable[[], Baselines] = dict
 
 

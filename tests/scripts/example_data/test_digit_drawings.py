@@ -7,6 +7,7 @@ from PIL import Image
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data.digit_drawings import NAMES, as_words, draw
+from qkv.scripts.lab.baselines import baselines
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
@@ -32,7 +33,7 @@ def test_captions_tell_half_of_each_digit_bold(task: Task) -> None:
 
 
 def test_baselines_know_people_from_noise(task: Task) -> None:
-    found = task.baselines()
+    found = baselines(task)
     people, alone = found["what people drew"]["test"], found["each pixel by itself"]["test"]
     assert people["drawn_accuracy"] > 0.95 and people["stroke_accuracy"] == 1.0
     assert people["told_apart"] < 0.6 < 0.8 < alone["told_apart"]
