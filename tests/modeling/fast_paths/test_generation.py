@@ -30,7 +30,8 @@ from qkv.modeling import (
 )
 from qkv.modeling.execution import stand_ins
 from qkv.modeling.fast_paths.stack_step import StackStep
-from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, linear_steps, product_of
+from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, LinearStep, product_of
+from qkv.modeling.position.hooks import Position
 from sampling import sampled
 
 pytestmark = pytest.mark.upstream
@@ -113,11 +114,19 @@ def test_returned_beams() -> None:
     assert_plain(build("llama"), input_ids=IDS[:2], num_beams=2, num_return_sequences=2)
 
 
+def test_static_caches() -> None:
+    assert_plain(build("llama"), input_ids=IDS, cache_implementation="static", disable_compile=True)
+
+
+def test_vectors_for_queries_and_keys_go_through_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Position, "query_key", lambda self, embedded: embedded.hidden.roll(1, dims=-1))
+    assert_plain(build("llama"), input_ids=IDS)
+
+
 @pytest.mark.parametrize(
     ("steps", "options"),
     [
         (5, {"prompt_lookup_num_tokens": 2}),  # candidates of several tokens, of which the cache is cropped
-        (0, {"cache_implementation": "static", "disable_compile": True}),
         (0, {"output_hidden_states": True}),
         (0, {"output_attentions": True}),
     ],
@@ -228,7 +237,7 @@ def test_products_are_those_of_the_maps(linears: list[nn.Linear], rows: int, wid
 @pytest.mark.parametrize("shape", [(4, 1, 6), (2, 2, 6), (4, 6), (6,), (0, 3, 6)], ids=str)
 def test_a_stand_in_takes_every_shape(shape: tuple[int, ...]) -> None:
     owner, hidden = nn.Linear(6, 100), torch.randn(shape)
-    forward = linear_steps(owner)[owner]
+    forward = LinearStep(owner, WIDE)
     with torch.no_grad():
         for _ in range(PATIENCE + 1):
             assert_close(forward(hidden), owner(hidden), rtol=1e-5, atol=1e-6)

@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 import tiny
 from qkv.configuration.axes import ActivationName
 from qkv.modeling.context import LayerContext, Memory
-from qkv.modeling.fast_paths.layer_step import LayerStep, layer_steps
+from qkv.modeling.fast_paths.layer_step import layer_steps
 from qkv.modeling.layer import LAYERS, Layer
 from qkv.modeling.position.hooks import NO_POSITION, PositionState, Rotation
 
@@ -45,13 +45,13 @@ def assert_equal(
     layer: Layer, mask: Tensor | None = None, state: PositionState = NO_POSITION, *, rows: int = 2, scale: float = 1.0
 ) -> None:
     hidden = scale * torch.randn(rows, 1, layer.self_attn.q_proj.in_features)
-    step = layer_steps(layer)[layer]
+    (step,) = layer_steps(layer.self_attn.config, [layer], 1)
     with torch.no_grad():
         given = LayerContext(mask, state, backend="sdpa")
         expected = layer(hidden, given._replace(cache=cached(layer, rows)))
         cache = cached(layer, rows)
-        assert_close(step(hidden, given._replace(cache=cache)), expected, rtol=1e-5, atol=1e-5)
-    assert isinstance(step, LayerStep) and cache.get_seq_length() == CACHED + 1
+        assert_close(step(hidden[:, 0], given._replace(cache=cache)), expected[:, 0], rtol=1e-5, atol=1e-5)
+    assert cache.get_seq_length() == CACHED + 1
 
 
 @pytest.mark.parametrize("fields", PARTS, ids=str)
@@ -95,17 +95,12 @@ def test_a_layer_that_reads_memory() -> None:
     torch.manual_seed(0)
     layer = Layer(tiny.encoder_decoder("transformer").decoder, 0).eval()
     hidden = torch.randn(2, 1, layer.self_attn.q_proj.in_features)
-    memory, outputs = torch.randn(2, 4, layer.cross_attn.k_proj.in_features), []
+    memory = torch.randn(2, 4, layer.cross_attn.k_proj.in_features)
+    caches = [EncoderDecoderCache(cached(layer, 2), DynamicCache()) for _ in range(2)]
+    contexts = [LayerContext(memory=Memory(memory), cache=cache, backend="sdpa") for cache in caches]
+    (step,) = layer_steps(layer.self_attn.config, [layer], 1)
     with torch.no_grad():
-        for step in (layer, layer_steps(layer)[layer]):
-            cache = EncoderDecoderCache(cached(layer, 2), DynamicCache())
-            outputs.append(step(hidden, LayerContext(memory=Memory(memory), cache=cache, backend="sdpa")))
-    assert_close(*outputs, rtol=1e-5, atol=1e-5)
-
-
-def test_vectors_for_queries_and_keys_go_through_the_layer() -> None:
-    layer = layer_of()
-    assert_equal(layer, state=PositionState(query_key=torch.randn(2, 1, layer.self_attn.q_proj.in_features)))
+        assert_close(step(hidden[:, 0], contexts[0]), layer(hidden, contexts[1])[:, 0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", ["mlp", "mlp.up_proj", "self_attn", ""])
@@ -113,4 +108,4 @@ def test_subclasses_have_no_step(part: str) -> None:
     layer = layer_of()
     module = layer.get_submodule(part)
     module.__class__ = type("Own", (type(module),), {})
-    assert not layer_steps(layer)
+    assert not layer_steps(layer.self_attn.config, [layer], 1)

@@ -254,29 +254,3 @@ def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, 
         largest[length] = made.numbers
     assert largest[4096] <= 2.1 * largest[2048] <= 4.3 * largest[1024]
     assert largest[4096] < rows * 4096**2 / 3
-
-
-COMPILED = [("decoder", "t5", "sliding"), pytest.param("encoder", "rope", "dilated", marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize(("stack", "position", "pattern"), COMPILED)
-def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length(stack: str, position: str, pattern: str) -> None:
-    model = build(stack, pattern, position=position, num_hidden_layers=1)
-    graphs: list[torch.fx.GraphModule] = []
-
-    def keep(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    compiled: Any = torch.compile(model, backend=keep, fullgraph=True, dynamic=True)
-    options = {"use_cache": False} if stack == "decoder" else {}
-    for batch, length in ((2, 29), (3, 33)):
-        with exact(), dense():
-            expected = run(model, input_ids=ids(batch, length), **options)
-        with exact(), mock.patch.multiple(windows, QUERIES=8, SHARE=100.0):
-            actual = run(compiled, input_ids=ids(batch, length), **options)
-        for one, other in zip(actual, expected, strict=True):
-            assert_close(one, other)
-    (graph,) = graphs
-    attention = [node for node in graph.graph.nodes if node.target is torch.nn.functional.scaled_dot_product_attention]
-    assert {node.args[0].meta["example_value"].shape[-2] for node in attention} == {8}
