@@ -204,19 +204,6 @@ def test_a_state_stands_for_all_tokens_before(kind, steps, side):
     assert layer.length == 7 and layer.state[0].shape == (2, 2, 4, 4)
 
 
-@pytest.mark.parametrize("back", [1, 4, 6])
-def test_tokens_are_taken_back(back):
-    module, hidden, cache = build("gated_delta"), draw(2, 7, 6), DynamicCache()
-    cache.layers.append(StateLayer())
-    for index, part in enumerate(hidden.split([1, 3, 1, 2], dim=1)):
-        module(part, LayerContext(cache=cache))
-        if not index:
-            cache.activate_past_recording()
-    cache.crop(-back)
-    again = module(hidden[:, 7 - back :], LayerContext(cache=cache))[0]
-    assert_same(again, module(hidden)[0][:, 7 - back :], tolerance=1e-11)
-
-
 @CAUSAL
 def test_sums_are_in_single_precision_at_least(kind, monkeypatch):
     """Values of lower precision, and those of autocast, come from sums that lose no tokens."""

@@ -74,7 +74,7 @@ def test_an_attention_decoder_is_the_loop_of_its_formula(attention: str) -> None
         real = memory[row][KEEP[row]]
         expected, seen, mixed = by_hand(decoder, attention, embedded[row], state[row, 0], real)
         assert_close(outputs[row], expected, rtol=0, atol=1e-12)
-        assert_close(states[row, -1, 0], expected[-1], rtol=0, atol=1e-12)
+        assert_close(states[row, 0], expected[-1], rtol=0, atol=1e-12)
         assert_close(contexts[row], seen, rtol=0, atol=1e-12)
         if weights is not None:
             assert_close(weights[row, 0][:, KEEP[row]], mixed, rtol=0, atol=1e-12)
