@@ -127,10 +127,8 @@ class SelfAttention(Attention):
     def remember(
         self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]
     ) -> tuple[Tensor, Tensor]:
-        """Write keys and values to the cache, and return all of it: 2 x (B, G, T, K) -> 2 x (B, G, S, K).
-
-        The paged cache of continuous batching writes to the options of the attention function, too.
-        """
+        """Write keys and values to the cache, and return all of it: 2 x (B, G, T, K) -> 2 x (B, G, S, K)."""
+        # The paged cache of continuous batching writes to the options of the attention function, too.
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         return (key, value) if cache is None else cache.update(key, value, self.layer_idx, kwargs=options)
 

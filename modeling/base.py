@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import Signature, signature
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
@@ -26,10 +27,9 @@ class RemovesPadding(nn.Module):
 
     @property
     def remove_padding(self) -> bool | None:
-        """True where layers run on real tokens alone, in one row for the whole batch, with zeros at padding.
+        """True to run layers on real tokens alone wherever that is possible, None where it is faster, False nowhere.
 
-        None removes padding where that is faster, True wherever it can be, False nowhere; set for all parts of a model.
-        Outputs at real tokens are the same.
+        Outputs at real tokens are the same, and zeros at padding; set for all parts of a model.
         """
         return self._remove_padding
 
@@ -168,8 +168,7 @@ def freeze_unread(model: nn.Module) -> None:
 def can_return_tuple(forward: Forward) -> Forward:
     """Turn a head's output into a tuple when `return_dict=False` or the config says so.
 
-    transformers' decorator of this name leaves it to the model inside to read the config as well, and a head cannot
-    work with the tuple it then gets.
+    transformers' decorator of this name lets the model inside return a tuple as well, which a head cannot read.
     """
 
     @wraps(forward)
@@ -179,6 +178,32 @@ def can_return_tuple(forward: Forward) -> Forward:
         return output if wanted else output.to_tuple()
 
     return cast(Forward, wrapper)  # without `return_dict`
+
+
+def inputs_of(model_class: type[nn.Module]) -> Callable[[Forward], Forward]:
+    """Let the forward of a head take the inputs of its model, by name or place, with those of its own after embeddings.
+
+    They all are in its signature, where Trainer and `generate` look them up.
+    """
+    *inputs, rest = signature(model_class.forward).parameters.values()
+    place = 1 + max(index for index, each in enumerate(inputs) if each.name.endswith("inputs_embeds"))
+
+    def decorate(forward: Forward) -> Forward:
+        _, *own, _ = signature(forward).parameters.values()
+        parameters = [*inputs[:place], *own, *inputs[place:], rest]
+        names = [each.name for each in parameters[1:-1]]
+
+        @wraps(forward)
+        def wrapper(self: PreTrainedModel, *args: object, **kwargs: object) -> object:
+            if len(args) > len(names):
+                raise TypeError(f"forward takes {len(names)} inputs, got {len(args)}; give them by name")
+            return forward(self, **dict(zip(names, args, strict=False)), **kwargs)
+
+        typed: Any = wrapper
+        typed.__signature__ = Signature(parameters)
+        return typed
+
+    return decorate
 
 
 def exactly_one(**given: object) -> None:

@@ -22,10 +22,9 @@ class Memory(NamedTuple):
 
 
 class LayerContext(NamedTuple):
-    """Inputs of a layer besides hidden states; layers of one pattern share one.
+    """Inputs of a layer besides hidden states; a tuple, in which `device_map`, FSDP and dynamo find tensors.
 
-    A named tuple, for `device_map`, FSDP and dynamo find the tensors of tuples. `queries` is the
-    index of the tokens that the layer computes, None for all; `options` are those of attention backends.
+    `queries` is the index of the tokens that the layer computes, None for all; `options` are those of backends.
     """
 
     mask: Mask = None

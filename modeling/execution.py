@@ -1,12 +1,9 @@
-"""The seam for speed: how a forward computes its layers. The plain way is here; faster ways register themselves.
-
-A faster way for batches is a `Plan` in `PLANS`; a module that computes faster for a while is in `STAND_INS`. The core
-imports neither, and both give the numbers of the plain way.
+"""The ways to compute the layers of a stack: the plain one is here, faster ones of equal numbers register themselves.
 
 Shapes: B batch, T tokens, D hidden_size.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,26 +13,18 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .checks.inputs import check_length, check_stack_inputs
+from .checks.inputs import check_length, check_position_ids, check_stack_inputs
 from .checks.keywords import check_keywords, layer_cache
 from .context import LayerContext, Memory
 from .kernel import attention_backend, records_states, wants_weights
 from .kernels.state_cache import hold_states
-from .masks.masking import (
-    AttentionMasks,
-    Mask,
-    MaskBuilder,
-    build_mask,
-    build_masks,
-    build_memory_mask,
-    masks_of_engine,
-    takes_no_masks,
-)
+from .masks.masking import AttentionMasks, Mask, MaskBuilder, build_mask, build_masks, build_memory_mask
 from .pipeline_stage import cache_of_stage
 from .position.hooks import Embedded, Position, PositionState
-from .position.token_layout import MaskSizes, Packing, first_of
+from .position.token_layout import MaskSizes, Packing
 
 
 class StackParts(Protocol):
@@ -113,17 +102,15 @@ class Plan:
         """The tokens that the layers compute."""
         return self.inputs.embedded
 
-    @property
-    def layers(self) -> Iterable[Callable[..., Tensor]]:
-        """The layers, or their stand-ins; hooks record layers alone."""
-        return self.stack.layers if self.inputs.recorded else map(way_of, self.stack.layers)
-
     def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
         """Build the positions and the mask of each pattern."""
-        inputs = self.inputs
-        hidden, mask, _ = inputs.embedded
-        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.packing.position_ids is not None:
-            return masks_of_engine(self.config, hidden, inputs.packing.position_ids)
+        inputs, (hidden, mask, _) = self.inputs, self.inputs.embedded
+        positions = inputs.packing.position_ids
+        # Serving engines keep the cache and know the sequences of a row; a step that they record reads no values.
+        engine = inputs.sizes.cache is None and inputs.backend not in ALL_MASK_ATTENTION_FUNCTIONS
+        if engine and mask is None and positions is not None:
+            check_position_ids(hidden, positions)
+            return AttentionMasks(positions, positions, dict.fromkeys(self.config.layer_patterns))
         return build_masks(self.config, hidden, inputs.sizes, mask, inputs.packing, partial(build, inputs.backend))
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
@@ -147,7 +134,9 @@ class Plan:
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         query_key = position.query_key(self.embedded._replace(hidden=hidden))
         patterns, contexts = self.config.layer_patterns, {}
-        for pattern, layer in first_of(patterns).items():
+        for layer, pattern in enumerate(patterns):
+            if pattern in contexts:
+                continue
             rotation = position.rotation(self.positions, hidden.dtype, pattern)
             state = PositionState(rotation, query_key, inputs.memory.position, self.bias(pattern, layer))
             contexts[pattern] = LayerContext(self.mask(pattern), state, *given)

@@ -22,17 +22,13 @@ from .position.token_layout import MaskSizes, Packing
 class QkvGenerationMixin(GenerationMixin):
     """Generate as transformers does, with the same tokens, while faster modules stand in for those of the model.
 
-    The cache has either name, and each step is checked to have every token once. `lay_out_weights = False` on a model
-    forbids copies of its weights.
+    `lay_out_weights = False` on a model forbids copies of its weights.
     """
 
     lay_out_weights: bool = True
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as transformers does; a cache may be called `past_key_values` or `cache`, labels are left out.
-
-        Meanwhile no weight may change.
-        """
+        """Generate as transformers does, without labels; the cache has either name, and no weight may change."""
         with self.laid_out(kwargs.get("assistant_model")):
             return super().generate(*args, **generation_options(self, args, kwargs))
 

@@ -39,7 +39,7 @@ class Layer(GradientCheckpointingLayer):
         self.layerdrop = config.layerdrop
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> Tensor:
-        if self.is_dropped():
+        if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden
         branch, _ = self.self_attn(hidden=self.self_attn_residual.input(hidden), context=context)
         after = self.self_attn_residual(context.select(hidden), branch)
@@ -52,10 +52,6 @@ class Layer(GradientCheckpointingLayer):
     def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
         """Select the input of the feed-forward network: the output of attention, not its input."""
         return after
-
-    def is_dropped(self) -> bool:
-        """Return True where the layer is skipped for this batch."""
-        return bool(self.training and self.layerdrop and torch.rand(()) < self.layerdrop)
 
 
 class ParallelLayer(Layer):

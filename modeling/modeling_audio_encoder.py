@@ -11,10 +11,10 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
 from .checks.inputs import check_input_kind
 from .checks.sound import check_blank
-from .heads.loss import ctc_loss
+from .heads.loss import Count, ctc_loss
 from .position.hooks import Embedded
 from .stack import Stack
 
@@ -76,21 +76,13 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
+    @inputs_of(QkvAudioEncoderModel)
     @can_return_tuple
-    def forward(
-        self,
-        input_features: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: object,
-    ) -> CausalLMOutput:
+    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> CausalLMOutput:
         """Score words by token; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, words) -100 at padding."""
-        given = {"input_features": input_features, "inputs_embeds": inputs_embeds}
-        outputs = self.model(attention_mask=attention_mask, **given, **kwargs)
+        outputs = self.model(**inputs)
         logits = self.lm_head(self.dropout(outputs.last_hidden_state))
-        mask = self.model.padding_mask(attention_mask, logits)
+        mask = self.model.padding_mask(inputs.get("attention_mask"), logits)
         mask = logits.new_ones(logits.shape[:2]) if mask is None else mask
         loss = ctc_loss(logits, labels, mask.long().sum(-1), self.config, num_items_in_batch)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -22,7 +22,7 @@ from transformers.utils.generic import ModelOutput, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
 from .checks.keywords import CACHE, cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
@@ -168,21 +168,15 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         self.score = label_classifier(config, bias=False)
         self.post_init()
 
+    @inputs_of(QkvDecoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> SequenceClassifierOutputWithPast:
         """Score rows by their last token, found by `attention_mask` or `pad_token_id`; `labels` as for encoders."""
-        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
-        logits = self.score(last_token(outputs.last_hidden_state, self.real_tokens(input_ids, attention_mask)))
+        outputs = self.model(**inputs)
+        real = self.real_tokens(inputs.get("input_ids"), inputs.get("attention_mask"))
+        logits = self.score(last_token(outputs.last_hidden_state, real))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
@@ -207,20 +201,13 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         self.score = label_classifier(config)
         self.post_init()
 
+    @inputs_of(QkvDecoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
-        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
+        outputs = self.model(**inputs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -236,20 +223,16 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         self.qa_outputs = nn.Linear(config.output_width, 2)
         self.post_init()
 
+    @inputs_of(QkvDecoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: object,
+        **inputs: Any,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
-        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
+        outputs = self.model(**inputs)
         logits = self.qa_outputs(outputs.last_hidden_state)
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

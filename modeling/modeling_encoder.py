@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,12 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .frontends.tokens import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
-from .heads.loss import classification, cross_entropy
+from .heads.loss import Count, classification, cross_entropy
 from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
 from .position.hooks import Embedded
 from .stack import Stack
@@ -152,25 +152,14 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
 
     config: QkvEncoderConfig
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        past_key_values: Cache | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
-        check_marks_given(self.config, global_attention_mask)
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
-        placed = {"position_ids": position_ids, "past_key_values": past_key_values}
-        outputs = self.read(attention_mask, global_attention_mask=global_attention_mask, **given, **placed, **kwargs)
+        check_marks_given(self.config, inputs.get("global_attention_mask"))
+        outputs = self.read(**inputs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -185,25 +174,16 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> MultipleChoiceModelOutput:
         """Score choices, a dimension of every input after the batch; `labels` (B,) is the right one."""
-        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        check_marks_given(self.config, global_attention_mask)
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, None, global_attention_mask)
-        choices = count_choices(input_ids, inputs_embeds)
-        outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
+        check_marks_given(self.config, inputs.get("global_attention_mask"))
+        choices = count_choices(inputs.get("input_ids"), inputs.get("inputs_embeds"))
+        many = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and value.ndim > 1}
+        outputs = self.model(**inputs | {name: value.flatten(0, 1) for name, value in many.items()})
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -222,23 +202,13 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         self.classifier = label_classifier(config)
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        past_key_values: Cache | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, global_attention_mask, **kwargs)
+        outputs = self.model(**inputs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -256,24 +226,17 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        past_key_values: Cache | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        num_items_in_batch: Count = None,
+        **inputs: Any,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
-        check_marks_given(self.config, global_attention_mask)
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, global_attention_mask, **kwargs)
+        check_marks_given(self.config, inputs.get("global_attention_mask"))
+        outputs = self.model(**inputs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

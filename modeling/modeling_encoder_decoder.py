@@ -21,7 +21,7 @@ from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
-from .base import QkvPreTrainedModel, can_return_tuple
+from .base import QkvPreTrainedModel, can_return_tuple, inputs_of
 from .checks.keywords import CACHE, cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
@@ -53,7 +53,7 @@ class SharedVocabularyMixin(QkvPreTrainedModel):
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         """Resize both tables, and `vocab_size` of both configs."""
-        encoder, decoder = self.config.encoder, self.config.decoder
+        encoder, decoder = (getattr(self.config, side, self.config) for side in ("encoder", "decoder"))
         if new_num_tokens is None and pad_to_multiple_of is None:
             return super().resize_token_embeddings()
         if encoder.vocab_size != decoder.vocab_size:
@@ -96,20 +96,15 @@ class EncoderDecoderBase(SharedTablesMixin):
 class SourceAndTarget(EncoderDecoderBase):
     """An encoder and a decoder over tokens, with a table of embeddings each, which may be one and the same."""
 
-    @property
-    def share_embeddings(self) -> bool:
-        """True where the two tables are one."""
-        return bool(self.config.share_embeddings)
-
     def tied_parameters(self) -> dict[str, str]:
-        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if self.share_embeddings else {}
+        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if self.config.share_embeddings else {}
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.embed_tokens = value
-        if self.share_embeddings:
+        if self.config.share_embeddings:
             self.decoder.embed_tokens = value
 
 
@@ -203,6 +198,11 @@ def other_fields(outputs: ModelOutput) -> dict[str, Any]:
     return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
 
 
+def are_missing(inputs: dict[str, Any], *names: str) -> bool:
+    """Return True where none of these inputs was given."""
+    return all(inputs.get(name) is None for name in names)
+
+
 def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     """Shift tokens right to make decoder inputs: a start token, then all but the last, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
@@ -238,22 +238,22 @@ class Seq2SeqLMBase(SharedTablesMixin):
         """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
-    def target_mask(self, labels: Tensor, given: GivenMask, cache: Cache | None, *, skip_logits: bool) -> GivenMask:
-        """Return the mask of decoder inputs; without logits it ends at a row's last label (B, T).
-
-        Cached tokens, such as PEFT's prefix, have no labels and stay.
-        """
-        if given is not None or cache is not None or not skip_logits:
-            return given
-        return (labels != IGNORED).flip(1).cummax(1).values.flip(1)
-
-    def scored(
-        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count, *, skip_logits: bool
+    def predict(
+        self, labels: Tensor | None, num_items_in_batch: Count, skip_logits: bool | None, inputs: dict[str, Any]
     ) -> Seq2SeqLMOutput:
-        """Score the vocabulary at each token, with a loss where there are labels, or compute the loss alone."""
+        """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing.
+
+        Without logits and a cache, such as PEFT's prefix, rows end at their last label.
+        """
+        skip = skips_logits(self, labels, inputs, skip_logits=skip_logits)
+        if labels is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
+            inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
+            if skip and are_missing(inputs, "decoder_attention_mask", "past_key_values"):
+                inputs["decoder_attention_mask"] = (labels != IGNORED).flip(1).cummax(1).values.flip(1)
+        outputs = self.model(**inputs | ({"use_cache": False} if skip else {}))
         hidden = scale_for_head(outputs.last_hidden_state, self.config.decoder)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
-        loss, logits = score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip_logits, **options)
+        loss, logits = score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip, **options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
 
 
@@ -263,33 +263,14 @@ class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyM
     config: QkvEncoderDecoderConfig
     model_class: ClassVar[type[QkvPreTrainedModel]] = QkvEncoderDecoderModel
 
+    @inputs_of(QkvEncoderDecoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: GivenMask = None,
-        decoder_position_ids: Tensor | None = None,
-        encoder_outputs: EncoderOutputs = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        **inputs: Any,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
-        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, past_key_values, skip_logits=skip)
-        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
-        embeds = (inputs_embeds, decoder_inputs_embeds)
-        use_cache = False if skip else use_cache
-        inputs = (*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, global_attention_mask)
-        outputs = self.model(*inputs, **kwargs)
-        return self.scored(outputs, labels, num_items_in_batch, skip_logits=skip)
+        return self.predict(labels, num_items_in_batch, skip_logits, inputs)

@@ -4,6 +4,7 @@ Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +17,17 @@ from transformers.modeling_outputs import (
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .base import can_return_tuple
+from .base import can_return_tuple, inputs_of
 from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
-from .heads.loss import classification, question_answering_loss
-from .masks.masking import GivenMask
+from .heads.loss import Count, classification, question_answering_loss
 from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
-    EncoderOutputs,
     QkvEncoderDecoderModel,
     SharedVocabularyMixin,
     SourceAndTarget,
+    are_missing,
     other_fields,
     shift_right,
 )
@@ -45,36 +45,13 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         super().__init__(config)
         self.model = QkvEncoderDecoderModel(config)
 
-    def read(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        decoder_input_ids: Tensor | None,
-        decoder_attention_mask: GivenMask,
-        decoder_position_ids: Tensor | None,
-        encoder_outputs: EncoderOutputs,
-        inputs_embeds: Tensor | None,
-        decoder_inputs_embeds: Tensor | None,
-        use_cache: bool | None,
-        /,
-        **kwargs: object,
-    ) -> Seq2SeqModelOutput:
-        """Run both stacks; decoder inputs default to shifted `input_ids`."""
-        if input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            check_right_padding(attention_mask)
-            decoder_input_ids = shift_right(input_ids, self.config)
-        outputs: Seq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask,
-            decoder_position_ids,
-            encoder_outputs,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=bool(use_cache),  # a text is read once
-            **kwargs,
-        )
+    def read(self, **inputs: Any) -> Seq2SeqModelOutput:
+        """Run both stacks; decoder inputs default to shifted `input_ids`; a text is read once, without a cache."""
+        ids: Tensor | None = inputs.get("input_ids")
+        if ids is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
+            check_right_padding(inputs.get("attention_mask"))
+            inputs["decoder_input_ids"] = shift_right(ids, self.config)
+        outputs: Seq2SeqModelOutput = self.model(**inputs | {"use_cache": bool(inputs.get("use_cache"))})
         return outputs
 
 
@@ -109,31 +86,17 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
         self.post_init()
 
+    @inputs_of(QkvEncoderDecoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: GivenMask = None,
-        decoder_position_ids: Tensor | None = None,
-        encoder_outputs: EncoderOutputs = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> Seq2SeqSequenceClassifierOutput:
         """Score each row by the last `eos_token_id` of `input_ids`, without ids by the last token before the padding.
 
         Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
         """
-        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
-        inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
-        outputs = self.read(*inputs, global_attention_mask=global_attention_mask, **kwargs)
-        pooled = self.dropout(self.pool(outputs[0], input_ids, attention_mask))
+        outputs = self.read(**inputs)
+        pooled = self.dropout(self.pool(outputs[0], inputs.get("input_ids"), inputs.get("attention_mask")))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **other_fields(outputs))
@@ -157,31 +120,20 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
+    @inputs_of(QkvEncoderDecoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: GivenMask = None,
-        decoder_position_ids: Tensor | None = None,
-        encoder_outputs: EncoderOutputs = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        num_items_in_batch: Count = None,
+        **inputs: Any,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) in the decoder's inputs, ignored outside them.
 
         Decoder inputs are made from `input_ids` when missing.
         """
-        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
-        inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
-        outputs = self.read(*inputs, global_attention_mask=global_attention_mask, **kwargs)
+        outputs = self.read(**inputs)
         starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
         loss = question_answering_loss(
             starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch

@@ -3,13 +3,15 @@
 Shapes: B batch, T tokens, L tokens between the first and the last of a row, V vocabulary.
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple
+from .base import QkvPreTrainedModel, can_return_tuple, inputs_of
 from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
@@ -54,27 +56,21 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         super().__init__(config)
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        **inputs: Any,
     ) -> MaskedLMOutput:
         """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere.
 
         In training with labels only the loss is computed, of masked tokens alone, unless `skip_logits=False`.
         """
-        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
+        skip = skips_logits(self, labels, inputs, skip_logits=skip_logits)
+        outputs = self.model(**inputs)
         loss, logits = self.score(outputs.last_hidden_state, labels, num_items_in_batch, skip_logits=skip)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -90,28 +86,22 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        **inputs: Any,
     ) -> BertForPreTrainingOutput:
         """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0.
 
         In training with both labels no `prediction_logits` are computed unless `skip_logits=False`.
         """
-        skip = next_sentence_label is not None and skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
+        skip = next_sentence_label is not None and skips_logits(self, labels, inputs, skip_logits=skip_logits)
+        outputs = self.model(**inputs)
         words = labels if next_sentence_label is not None else None
         loss, scores = self.score(outputs.last_hidden_state, words, num_items_in_batch, skip_logits=skip)
         relation = self.seq_relationship(outputs.pooler_output)
@@ -141,24 +131,15 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         config.auto_map = {**config.auto_map, "AutoModelForPreTraining": own}
         self.post_init()
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> TokenClassifierOutput:
         """Detect replaced tokens; `labels` (B, T) are 1 for replaced, 0 for original ones, -100 for padding."""
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
+        outputs = self.model(**inputs)
         logits = self.classifier(outputs.last_hidden_state)
-        loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
+        loss = replaced_tokens(logits, labels, inputs.get("attention_mask"), num_items_in_batch)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -191,25 +172,15 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         for parameter in head.parameters():
             parameter.requires_grad_(parameter.is_floating_point())  # quantized weights are not
 
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
-        head, asked = self.model.contact_head, wants_weights(self.config, kwargs)
-        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        kwargs |= {"output_attentions": asked or head.reads_attention}
-        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
-        residues, places = find_residues(attention_mask, outputs.last_hidden_state)
+        head, asked = self.model.contact_head, wants_weights(self.config, inputs)
+        outputs = self.model(**inputs | {"output_attentions": asked or head.reads_attention})
+        residues, places = find_residues(inputs.get("attention_mask"), outputs.last_hidden_state)
         logits = select_pairs(head(outputs.last_hidden_state, outputs.attentions, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"

@@ -13,7 +13,7 @@ from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
 from .checks.inputs import check_embeddings
 from .checks.keywords import check_keywords
 from .frontends import FRONTENDS
@@ -162,23 +162,11 @@ class PairHead(QkvPreTrainedModel):
         """Return scores and loss; `count` are the targets of the whole step."""
         raise NotImplementedError
 
+    @inputs_of(QkvPairModel)
     @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        msa_ids: Tensor | None = None,
-        msa_attention_mask: Tensor | None = None,
-        distance_bins: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: object,
-    ) -> ModelOutput:
+    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> ModelOutput:
         """Score residues or pairs, with a loss if there are `labels`, which are -100 where none is due."""
-        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
-        return self.output(self.model(*given, **kwargs), attention_mask, labels, num_items_in_batch)
+        return self.output(self.model(**inputs), inputs.get("attention_mask"), labels, num_items_in_batch)
 
 
 class PairLevelHead(PairHead):

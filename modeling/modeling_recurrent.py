@@ -11,23 +11,29 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
-from .base import can_return_tuple
+from .base import can_return_tuple, inputs_of
 from .checks.keywords import CACHE
 from .generation import QkvGenerationMixin
 from .heads.loss import Count, cross_entropy
 from .modeling_encoder_decoder import (
     EncoderOutputs,
     SharedTablesMixin,
+    SharedVocabularyMixin,
     SourceAndTarget,
+    are_missing,
     both_sides,
     other_fields,
     shift_right,
 )
-from .recurrent.recurrent_cache import RecurrentCache
-from .recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
+from .recurrent.recurrent_stack import (
+    QkvRecurrentDecoder,
+    QkvRecurrentEncoder,
+    QkvRecurrentPreTrainedModel,
+    RecurrentCache,
+)
 
 
-class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
+class QkvRecurrentModel(SourceAndTarget, SharedVocabularyMixin, QkvRecurrentPreTrainedModel):
     """Two recurrent networks joined by a context: the seq2seq of 2014, and with attention that of 2015.
 
     `input_ids -> encoder -> memory (B, S, M); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, P)`
@@ -75,7 +81,9 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
 
-class QkvRecurrentForConditionalGeneration(QkvGenerationMixin, SharedTablesMixin, QkvRecurrentPreTrainedModel):
+class QkvRecurrentForConditionalGeneration(
+    QkvGenerationMixin, SharedVocabularyMixin, SharedTablesMixin, QkvRecurrentPreTrainedModel
+):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvRecurrentConfig
@@ -111,32 +119,15 @@ class QkvRecurrentForConditionalGeneration(QkvGenerationMixin, SharedTablesMixin
                 f"cache_implementation={implementation!r} is for keys and values, a recurrent state has a size of its "
                 "own; leave it out"
             )
-        cache = model_kwargs[CACHE] = RecurrentCache(self.config.num_hidden_layers)
-        if generation_config.is_assistant:
-            cache.activate_past_recording()
+        model_kwargs[CACHE] = RecurrentCache(self.config.num_hidden_layers)
 
+    @inputs_of(QkvRecurrentModel)
     @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: EncoderOutputs = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: object,
-    ) -> Seq2SeqLMOutput:
+    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
-        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        embeds = (inputs_embeds, decoder_inputs_embeds)
-        target = (decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
-        outputs = self.model(input_ids, attention_mask, *target, *embeds, use_cache, **kwargs)
+        if labels is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
+            inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))

@@ -3,7 +3,6 @@
 Shapes: B batch, L frames, M mel bins, S sources, T targets, D hidden_size, V vocabulary.
 """
 
-from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,9 +16,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MA
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple
+from .base import QkvPreTrainedModel, can_return_tuple, inputs_of
 from .generation import QkvGenerationMixin, generation_options
-from .heads.language_modeling import skips_logits
+from .heads.loss import Count
 from .masks.masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
 from .modeling_encoder_decoder import EncoderOutputs, QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
@@ -74,27 +73,9 @@ class QkvSpeechEncoderDecoderModel(StackEncoderDecoder):
         return self.decode(encoder_outputs, mask, target, past_key_values, use_cache=use_cache, **kwargs)
 
 
-def generate_short_form(
-    model: "QkvSpeechEncoderDecoderForSpeechSeq2Seq", features: Tensor | None, *args: object, **kwargs: object
-) -> object:
-    """Transcribe all of the sound at once; without a mask no frame is padding."""
-    if features is not None and kwargs.get("attention_mask") is None:
-        axis = 1 if model.config.encoder.frame_layout == "frames_first" else 2
-        size = (features.shape[0], features.shape[axis])
-        kwargs["attention_mask"] = torch.ones(size, dtype=torch.long, device=features.device)
-    generate: Callable[..., object] = GenerationMixin.generate
-    return generate(model, features, *args, **kwargs)
-
-
-def generate_long_form(
-    model: "QkvSpeechEncoderDecoderForSpeechSeq2Seq", features: Tensor | None, *args: object, **kwargs: object
-) -> object:
-    """Transcribe one window after the other, with tokens of language, task and time: transformers' code for Whisper."""
-    generate: Callable[..., object] = WhisperGenerationMixin.generate
-    return generate(model, features, *args, **kwargs)
-
-
-TRANSCRIPTIONS = {"short_form": generate_short_form, "long_form": generate_long_form}
+# All of the sound at once, where without a mask no frame is padding; or one window after the other, with tokens of
+# language, task and time: transformers' code for Whisper.
+TRANSCRIPTIONS: dict[str, Any] = {"short_form": GenerationMixin, "long_form": WhisperGenerationMixin}
 
 
 class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin, WhisperGenerationMixin):
@@ -121,7 +102,11 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
         features = args or [value for value in named if value is not None][:1] or (None,)
         with self.laid_out(kwargs.get("assistant_model")):
             options = generation_options(self, args, kwargs)
-            return TRANSCRIPTIONS[self.config.transcription](self, *features, **options)
+            way = TRANSCRIPTIONS[self.config.transcription]
+            if way is GenerationMixin and features[0] is not None and options.get("attention_mask") is None:
+                bins = 2 if self.config.encoder.frame_layout == "frames_first" else 1
+                options["attention_mask"] = torch.ones_like(features[0].select(bins, 0), dtype=torch.long)
+            return way.generate(self, *features, **options)
 
     def _prepare_decoder_input_ids_for_generation(self, *args: object, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""
@@ -131,35 +116,17 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
             return options.pop("decoder_input_ids"), options
         return parent._prepare_decoder_input_ids_for_generation(*args, **kwargs)
 
+    @inputs_of(QkvSpeechEncoderDecoderModel)
     @can_return_tuple
     def forward(
         self,
-        input_features: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: GivenMask = None,
-        decoder_position_ids: Tensor | None = None,
-        encoder_outputs: EncoderOutputs = None,
-        past_key_values: Cache | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        **kwargs: object,
+        **inputs: Any,
     ) -> Seq2SeqLMOutput:
-        """Predict the text; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, T) -100 where none is due."""
-        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, past_key_values, skip_logits=skip)
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target["decoder_position_ids"] = decoder_position_ids
-        use_cache = False if skip else use_cache
-        cached = {"past_key_values": past_key_values, "use_cache": use_cache, "encoder_outputs": encoder_outputs}
-        given = {"input_features": input_features, "decoder_inputs_embeds": decoder_inputs_embeds}
-        outputs = self.model(attention_mask=attention_mask, **target, **cached, **given, **kwargs)
-        return self.scored(outputs, labels, num_items_in_batch, skip_logits=skip)
+        """Predict `labels` (B, T), -100 where none is due; `attention_mask` (B, L) is 0 at padded frames."""
+        return self.predict(labels, num_items_in_batch, skip_logits, inputs)
 
 
 ONE_BY_ONE = SimpleNamespace(stride=(1,))

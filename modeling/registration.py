@@ -1,8 +1,4 @@
-"""Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
-
-Also the hooks by which the package checks the source of a model that is loaded, and adds its code to models that are
-saved or pushed; a published copy has none of them.
-"""
+"""Registration of every model with Auto classes and PEFT, and of what the package does at loading, saving, pushing."""
 
 import os
 from importlib import import_module
@@ -71,10 +67,7 @@ def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext,
 
 
 def check_source(source: object, options: dict[str, object]) -> dict[str, object]:
-    """Warn where the code in a folder is older than the installed transformers, and return the options to load with.
-
-    With QKV_VERIFY=1 raise IntegrityError where files of the folder or repository differ from its manifest.
-    """
+    """Warn of code older than the installed transformers; with QKV_VERIFY=1 raise IntegrityError on changed files."""
     if not isinstance(source, str | os.PathLike):  # without a source the tensors are the caller's
         return options
     if (folder := Path(source, str(options.get("subfolder") or ""))).is_dir():

@@ -71,7 +71,7 @@ class Stack(QkvPreTrainedModel):
         plan = plan_of(self, StackInputs.of(self, embedded, position_ids, past_key_values, options))
         hidden = self.first_input(plan.embedded, plan.positions)
         # Assisted decoding by early exit sets fewer layers in the config for a while.
-        for layer, context in zip(plan.layers, plan.contexts(hidden), strict=False):
+        for layer, context in zip(self.layers, plan.contexts(hidden), strict=False):
             hidden = layer(hidden, context)
         return plan.restore(self.last_output(hidden))
 

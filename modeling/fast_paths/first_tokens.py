@@ -14,7 +14,7 @@ from ..context import LayerContext
 from ..execution import Plan, StackInputs, StackParts, plan_of
 from ..position.hooks import Embedded, Rotation
 from .unpadding import DocumentMask, DocumentPlan, Documents
-from .windows import WindowMask
+from .window_attention import WindowMask
 
 
 class FirstTokensPlan(Plan):

@@ -4,7 +4,7 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -21,24 +21,22 @@ from ..feed_forward import FEED_FORWARDS, GLU, MLP
 from ..layer import LAYERS, Layer, ParallelLayer
 from ..normalization import NORMS, LayerNorm, Residual, RMSNorm
 from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
-from .weight_copies import is_bare, is_plain, product_of, width_of_copies
+from .weight_copies import is_bare, product_of
 
 Function = Callable[[Tensor], Tensor]
 
 
 class LayerStep:
-    """Compute a layer for one token of each row after others that are cached.
+    """Compute a layer for one token of each row after others that are cached: (B, D) -> (B, D).
 
-    Maps that read the same input are computed as one, and hardly anything is called but functions: between two steps
-    all weights go through the caches of the processor, so each operation and line has to be fetched again.
-
-    Shapes: (B, D) -> (B, D)
+    Maps that read the same input are one, and hardly anything but functions is called: the weights push all else out of
+    the caches of the processor.
     """
 
     def __init__(self, config: StackConfig, layer: Layer, wide: int) -> None:
-        self.layer, self.parallel = layer, isinstance(layer, ParallelLayer)
+        self.parallel = isinstance(layer, ParallelLayer)
         self.self_attention = SelfAttentionStep(config, layer.self_attn, wide)
-        self.mlp = MLP_STEPS[config.feed_forward](layer.mlp, wide)
+        self.mlp = mlp_step(layer.mlp, wide)
         self.first, self.last = ResidualStep(config, layer.self_attn_residual), ResidualStep(config, layer.mlp_residual)
         self.cross_attention: CrossAttentionStep | None = None
         if layer.cross_attn is not None and layer.cross_attn_residual is not None:
@@ -46,10 +44,6 @@ class LayerStep:
             self.middle = ResidualStep(config, layer.cross_attn_residual)
 
     def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
-        return self.step(hidden[:, 0], context)[:, None] if is_step(hidden, context) else self.layer(hidden, context)
-
-    def step(self, hidden: Tensor, context: LayerContext) -> Tensor:
-        """Compute the layer where `is_step` holds, for some layer of the stack: (B, D) -> (B, D)."""
         cache, mask = cast(Cache, context.cache), cast("Tensor | None", context.mask)
         branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
         after = self.first.add(hidden, branch)
@@ -58,21 +52,6 @@ class LayerStep:
             branch = self.cross_attention(self.middle.norm(after), *memory[:2], cache)
             after = self.middle.add(after, branch)
         return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
-
-
-def is_step(hidden: Tensor, context: LayerContext) -> bool:
-    """Return True for one token of each row after others that are cached, where nothing but numbers is computed."""
-    cache, position = context.cache, context.position
-    return (
-        hidden.shape[1] == 1
-        and cache is not None
-        and context.backend == "sdpa"
-        and is_plain(hidden)
-        and position.query_key is None
-        and position.memory_key is None
-        and cache.get_seq_length() > 0
-        and all(getattr(cache, "is_updated", {}).values())
-    )
 
 
 class ResidualStep:
@@ -146,12 +125,9 @@ class CrossAttentionStep:
 
 
 def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Mix values by PyTorch's kernel: (B, H, 1, K), 2 x (B, G, S, K) -> (B, H * K).
-
-    The queries that share a key stand where several tokens would: nothing is repeated for them.
-    """
+    """Mix values by PyTorch's kernel: (B, H, 1, K), 2 x (B, G, S, K) -> (B, H * K)."""
     rows, groups = key.shape[:2]
-    if groups < query.shape[1]:
+    if groups < query.shape[1]:  # queries that share a key stand where several tokens would
         query = query.reshape(rows, groups, -1, query.shape[-1])
         if mask is not None and mask.shape[1] > 1:
             mask = mask.reshape(len(mask), groups, -1, mask.shape[-1])
@@ -166,24 +142,12 @@ def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mlp_step(mlp: MLP, wide: int) -> Function:
-    """Return a function that computes a feed-forward network.
-
-    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
-    Shapes: (B, D) -> (B, D)
-    """
+    """Return a function that computes a feed-forward network, gated or not: (B, D) -> (B, D)."""
     down, act = product_of(mlp.down_proj, (mlp.down_proj,), wide), SHORT_ACTIVATIONS.get(type(mlp.act_fn), mlp.act_fn)
-    up = product_of(mlp.up_proj, (mlp.up_proj,), wide)
-    return lambda hidden: down(act(up(hidden)))
-
-
-def glu_step(glu: GLU, wide: int) -> Function:
-    """Return a function that computes a gated feed-forward network.
-
-    Source: Shazeer 2020, GLU Variants Improve Transformer, eq. 6, https://arxiv.org/abs/2002.05202
-    Shapes: (B, D) -> (B, D)
-    """
-    down, act = product_of(glu.down_proj, (glu.down_proj,), wide), SHORT_ACTIVATIONS.get(type(glu.act_fn), glu.act_fn)
-    both = product_of(glu, (glu.gate_proj, glu.up_proj), wide)
+    if not isinstance(mlp, GLU):
+        up = product_of(mlp.up_proj, (mlp.up_proj,), wide)
+        return lambda hidden: down(act(up(hidden)))
+    both = product_of(mlp, (mlp.gate_proj, mlp.up_proj), wide)
 
     def gated(hidden: Tensor) -> Tensor:
         gate, units = both(hidden).chunk(2, -1)
@@ -192,22 +156,22 @@ def glu_step(glu: GLU, wide: int) -> Function:
     return gated
 
 
-def layer_norm_step(norm: LayerNorm) -> Function:
-    """Return a function that computes a layer norm.
-
-    Source: Ba et al. 2016, Layer Normalization, §3, https://arxiv.org/abs/1607.06450
-    Shapes: (B, D) -> (B, D)
-    """
-    size, weight = norm.normalized_shape, norm.weight
-    return partial(torch.layer_norm, normalized_shape=size, weight=weight, bias=norm.bias, eps=norm.eps)
+def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
+    """Return a function that computes a norm, the identity without one: (B, D) -> (B, D)."""
+    if norm is None or type(norm) is nn.Identity:
+        return unchanged
+    if type(norm) is not NORMS[config.norm]:
+        return norm
+    if isinstance(norm, RMSNorm):
+        return rms_norm_step(norm)
+    own = cast(LayerNorm, norm)
+    return partial(
+        torch.layer_norm, normalized_shape=own.normalized_shape, weight=own.weight, bias=own.bias, eps=own.eps
+    )
 
 
 def rms_norm_step(norm: RMSNorm) -> Function:
-    """Return a function that computes an RMS norm, of one row in two operations instead of PyTorch's twelve.
-
-    Source: Zhang & Sennrich 2019, eq. 4, https://arxiv.org/abs/1910.07467
-    Shapes: (B, D) -> (B, D)
-    """
+    """Return a function that computes an RMS norm, of one row in two operations instead of PyTorch's twelve."""
     weight, eps, size, zeros = norm.weight, norm.eps, len(norm.weight), torch.zeros_like(norm.weight)[None]
 
     def normed(hidden: Tensor) -> Tensor:
@@ -233,27 +197,17 @@ SHORT_ACTIVATIONS: dict[type, Function] = {
     nn.SiLU: F.silu,
     nn.ReLU: F.relu,
 }
-MLP_STEPS: dict[str, Callable[..., Function]] = {"mlp": mlp_step, "glu": glu_step}
-NORM_STEPS: dict[str, Callable[..., Function]] = {"layer": layer_norm_step, "rms": rms_norm_step}
 
 
-def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
-    """Return a function that computes a norm, the identity without one."""
-    own = type(norm) is NORMS[config.norm]
-    return NORM_STEPS[config.norm](norm) if own else unchanged if norm is None or type(norm) is nn.Identity else norm
-
-
-def layer_steps(model: nn.Module) -> dict[nn.Module, LayerStep]:
-    """Return a step for each layer of a model whose modules are ours, with nothing around them."""
-    layers = [cast(Layer, module) for module in model.modules() if type(module) in LAYERS.values()]
-    wide = width_of_copies(model)
-    configs = {layer: layer.self_attn.config for layer in layers if isinstance(layer.self_attn, SelfAttention)}
-    return {layer: LayerStep(config, layer, wide) for layer, config in configs.items() if is_ours(config, layer)}
+def layer_steps(config: StackConfig, layers: Sequence[nn.Module], wide: int) -> list[LayerStep]:
+    """Return a step for each layer; none unless all are ours, with nothing around them, for they share a cache."""
+    ours = [cast(Layer, layer) for layer in layers if is_ours(config, layer)]
+    return [LayerStep(config, layer, wide) for layer in ours] if len(ours) == len(layers) else []
 
 
 def is_ours(config: StackConfig, layer: nn.Module) -> bool:
     """Return True where a layer and its modules are stock ones, to which nothing was added."""
     ours = (SelfAttention, CrossAttention, FEED_FORWARDS[config.feed_forward], Residual)
-    known = all(type(each) in ours for each in layer.children()) and all(map(is_bare, layer.modules()))
+    known = type(layer) in LAYERS.values() and all(type(each) in ours for each in layer.children())
     stock = all(type(each) is nn.Linear for name, each in layer.named_modules() if name.endswith("_proj"))
-    return known and stock and not layer.training and not config.attention_gate
+    return known and stock and all(map(is_bare, layer.modules())) and not layer.training and not config.attention_gate

@@ -1,7 +1,6 @@
 """Padding removal: all documents of a batch in one row without padding, and attention inside each document.
 
-Nothing is then computed for padding, and no score between documents. Position encodings and patterns act on positions
-and places in the padded batch, as with padding.
+Position encodings and patterns act on positions and places in the padded batch.
 
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
@@ -21,8 +20,8 @@ from ..kernel import AttentionFunction, by_mask
 from ..masks.masking import AttentionMasks, Mask, SparseMask, mask_rule
 from ..position.hooks import Embedded
 from ..position.token_layout import TokenLayout, first_layers, lay_out, token_positions
-from .window_attention import TokenRange
-from .windows import WindowMask, is_sparse, window_mask
+from .window_attention import TokenRange, WindowMask
+from .windows import is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6

@@ -5,7 +5,7 @@ Shapes: B batch, N outputs and M inputs of a linear map, R rows.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,20 +21,16 @@ PACKED_ROWS = range(4, 65)
 # A copy is made at this call in succession with as many rows: it takes as long as it saves in a few.
 PATIENCE = 4
 
-
 # A linear map: its weight (N, M) and its bias (N) or None.
 LinearMap: TypeAlias = tuple[Tensor, Tensor | None]
 
 
 class WeightCopy:
-    """Compute the products of linear maps that read the same input from copies of their weights for a few rows.
+    """Compute the products of linear maps that read the same input from copies of their weights: (R, M) -> (R, N).
 
-    One row reads a transposed copy of all of them 1.1 to 2 times as fast; 4 to 64 rows read weights that MKL has packed
-    1.2 to 3 times as fast. A transposed copy takes the memory of the weights, a packed one up to twice that. It is made
-    when steps repeat, and is there for later calls of `generate` while the weights are the same. `wide` is the number
-    of outputs for each input from which one row gets a copy.
-
-    Shapes: (R, M) -> (R, N), the outputs of the maps one after another
+    One row reads a transposed copy 1.1 to 2 times as fast, 4 to 64 rows weights that MKL has packed, up to twice as
+    large, 1.2 to 3 times as fast. Copies are made when steps repeat, and stay while the weights are the same. `wide` is
+    the number of outputs for each input from which one row gets a copy.
     """
 
     def __init__(self, wide: int) -> None:
@@ -148,13 +144,13 @@ def is_bare(module: nn.Module) -> bool:
     return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 
-def width_of_copies(model: nn.Module) -> int:
+def width_of_copies(model: Any) -> int:
     """Return how many outputs for each input a map has that gets a copy: fewer in a model of fewer bytes."""
-    linears = [cast(nn.Linear, module) for module in model.modules() if is_bare(module) and can_copy(module)]
-    return 1 if sum(each.weight.nbytes for each in linears) <= MOST_COPIED else WIDE
+    size = sum(each.weight.nbytes for each in model.modules() if is_bare(each) and can_copy(each))
+    return 1 if size <= MOST_COPIED else WIDE
 
 
-def linear_steps(model: nn.Module) -> dict[nn.Module, LinearStep]:
-    """Return a step for each linear map of a model, with nothing around it."""
-    wide = width_of_copies(model)
-    return {each: LinearStep(each, wide) for each in model.modules() if is_bare(each) and can_copy(each)}  # type: ignore[arg-type]
+def head_steps(model: Any) -> dict[nn.Module, LinearStep]:
+    """Return a step for the linear map that scores the vocabulary, unless there is something around it."""
+    head = model.get_output_embeddings()
+    return {head: LinearStep(head, width_of_copies(model))} if can_copy(head) and is_bare(head) else {}

@@ -6,12 +6,14 @@ chunk, E those of them that lie apart.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..checks.inputs import can_read_values
+from ..masks.masking import SparseMask
 from ..position.token_layout import MaskSizes
 
 # Numbers of keys that are copied at a time: they stay in a cache, and new ones take their place in memory.
@@ -34,7 +36,7 @@ class TokenRange(NamedTuple):
 
 
 @dataclass
-class Windows:
+class WindowMask(SparseMask):
     """The masks added to the scores of chunks (R, N, C, W): minus infinity where a query does not see a key, else 0.
 
     A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
@@ -55,6 +57,33 @@ class Windows:
     keys: Tensor
     rows_bias: Tensor | None = None
 
+    def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
+        """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
+        scores = Scores(options["scaling"], options.get("dropout", 0.0), options.get("position_bias"))
+        return attend_in_windows(heads[:3], self, scores), None
+
+    def compared(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions (B or R or 1) * (N or 1) of the queries (C) and keys (W) of chunks.
+
+        Relative encodings add the same to all chunks where positions follow each other and no key lies apart.
+        """
+        even = can_read_values(positions) and not self.apart.numel()
+        if even and bool((key_positions.diff() == 1).all()) and bool((positions.diff() == 1).all()):
+            first = self.queries.new_tensor([[self.left]]).long()
+            near = torch.arange(self.keys.shape[-1])[None]
+            return self.step * (first + torch.arange(self.queries.shape[-1])), self.step * near
+        rows = max(len(positions), len(key_positions), len(self.keys))
+        keys = self.keys.expand(rows, -1, -1).long()
+        near = key_positions.expand(rows, -1).gather(1, keys.flatten(1)).view_as(keys)
+        own = positions[:, (self.queries[0] - self.span.query).long()].expand(rows, -1, -1)
+        return own.flatten(0, 1), near.flatten(0, 1)
+
+    def compared_rows(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions of the queries that see all keys (B or R, M) and of the keys (B or 1, S)."""
+        rows = max(len(positions), len(self.rows))
+        own = positions.expand(rows, -1).gather(1, (self.rows - self.span.query).clamp(min=0).expand(rows, -1))
+        return own, key_positions[:, self.span.key : self.span.key + self.span.keys]
+
 
 class Scores(NamedTuple):
     """The scale, dropout and bias of attention scores."""
@@ -64,7 +93,7 @@ class Scores(NamedTuple):
     bias: Tensor | None
 
 
-def attend_in_windows(heads: tuple[Tensor, ...], mask: Windows, scores: Scores) -> Tensor:
+def attend_in_windows(heads: tuple[Tensor, ...], mask: WindowMask, scores: Scores) -> Tensor:
     """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
     count = heads[0].shape[1]
     heads = tuple(repeat_heads(each, count // each.shape[1]).transpose(1, 2) for each in heads)
@@ -76,7 +105,7 @@ def attend_in_windows(heads: tuple[Tensor, ...], mask: Windows, scores: Scores) 
     return torch.stack(mixed) if len(mixed) > 1 else mixed[0][None]
 
 
-def attend_together(heads: tuple[Tensor, ...], mask: Windows, scores: Scores) -> Tensor:
+def attend_together(heads: tuple[Tensor, ...], mask: WindowMask, scores: Scores) -> Tensor:
     """Attend in all rows at once, by a graph of any batch: their mask is one, and no query sees all keys.
 
     Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)
@@ -99,7 +128,7 @@ def of_row(values: Tensor, row: int) -> Tensor:
     return values[row if len(values) > 1 else 0]
 
 
-def attend_in_row(heads: tuple[Tensor, ...], mask: Windows, row: int, scores: Scores) -> Tensor:
+def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, scores: Scores) -> Tensor:
     """Attend in the chunks of one row, and in whole for the queries that see all: (T, H, K), 2 x (S, H, K) -> same."""
     mixed = attend_in_chunks(heads, mask, row, scores)
     rows = of_row(mask.rows, row)
@@ -115,7 +144,7 @@ def attend_in_row(heads: tuple[Tensor, ...], mask: Windows, row: int, scores: Sc
     return mixed.index_copy(0, index, dense[0].transpose(0, 1))
 
 
-def attend_in_chunks(heads: tuple[Tensor, ...], mask: Windows, row: int, scores: Scores) -> Tensor:
+def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, scores: Scores) -> Tensor:
     """Attend in the chunks of one row, one class of tokens after the other: (T, H, K), 2 x (S, H, K) -> (T, H, K)."""
     query, step = heads[0], mask.step
     added, bias = of_row(mask.chunks, row)[:, None], scores.bias
@@ -123,10 +152,11 @@ def attend_in_chunks(heads: tuple[Tensor, ...], mask: Windows, row: int, scores:
     if bias is not None:
         added = added + (bias if len(bias) == 1 else of_row(bias.unflatten(0, (-1, chunks)), row))
     missing = chunks * size - len(query)
-    # A graph that asks whether some are missing is one of two.
-    uneven = torch.compiler.is_compiling() or missing
+    uneven = torch.compiler.is_compiling() or missing  # always pad, to avoid a recompile
     queries = F.pad(query, (0, 0, 0, 0, 0, missing)) if uneven else query
-    mixed, some = [], chunks_at_once(heads[1], mask)
+    # Keys of so many chunks are copied at a time, of all where views do.
+    some = max(COPIED // (mask.chunks.shape[-1] * heads[1][0].numel()), 1) if mask.apart.numel() else chunks
+    mixed = []
     for start, own in enumerate(added.chunk(step)):
         chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)
         keys, values = (windows_of(each, mask, row, start, some) for each in heads[1:])
@@ -143,13 +173,7 @@ def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scor
     return F.scaled_dot_product_attention(query, key, value, mask, scores.dropout, scale=scores.scaling)
 
 
-def chunks_at_once(key: Tensor, mask: Windows) -> int:
-    """Return the number of chunks whose keys (S, H, K) are copied at a time: all of them where views do."""
-    _, chunks, _, width = mask.chunks.shape
-    return max(COPIED // (width * key[0].numel()), 1) if mask.apart.numel() else chunks
-
-
-def windows_of(heads: Tensor, mask: Windows, row: int, start: int, some: int) -> Iterator[Tensor]:
+def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int, some: int) -> Iterator[Tensor]:
     """Yield the keys or values of `some` chunks of a class, views where none lie apart: (S, H, K) -> (n, H, W, K).
 
     The class is that of the `start`-th query.

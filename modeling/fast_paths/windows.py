@@ -1,14 +1,15 @@
 """Masks of patterns that see few keys: chunks of queries, each with the keys that any of it may see.
 
-Time and memory grow with the length and not with its square. Pairs outside a chunk's keys are not computed, and inside
-the pattern decides, so that the numbers are those of the dense mask.
+`strided`, whose near keys and columns lie apart for each query, keeps the dense mask, as `full` does.
+
+Time and memory grow with the length and not with its square.
 
 Shapes: B batch, T queries, S keys; R rows of masks, 1 where all of a batch are alike, N chunks, C queries in a chunk,
 W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,11 +19,10 @@ from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
 from ..execution import Plan, StackInputs, StackParts
-from ..masks.masking import AttentionMasks, Mask, MaskBuilder, Rule, SparseMask, build_mask
-from ..masks.pattern import Predicate
+from ..masks.masking import AttentionMasks, Mask, MaskBuilder, Rule, build_mask
+from ..masks.pattern import Predicate, is_summary, random_blocks
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers
-from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
-from .window_attention import Scores, TokenRange, Windows, attend_in_windows
+from .window_attention import TokenRange, WindowMask
 
 # Queries in a chunk, and the share of all pairs from which on dense attention is as fast.
 QUERIES, SHARE = 64, 0.5
@@ -32,35 +32,69 @@ COPYING = 1.25
 PAIRS = 2**17
 
 
-class WindowMask(Windows, SparseMask):
-    """Windows as the mask of a layer."""
+class Reach(NamedTuple):
+    """The reach of a pattern: `near` keys on either side of a query, of which every `step`-th counts.
 
-    def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
-        """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
-        scores = Scores(options["scaling"], options.get("dropout", 0.0), options.get("position_bias"))
-        return attend_in_windows(heads[:3], self, scores), None
+    The `first` tokens of a document see all and all see them; with `summaries` all see the ends of blocks, with `drawn`
+    a block sees others that are drawn for it.
+    """
 
-    def compared(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions (B or R or 1) * (N or 1) of the queries (C) and keys (W) of chunks.
+    near: int
+    step: int = 1
+    first: int = 0
+    summaries: bool = False
+    drawn: bool = False
 
-        Relative encodings add the same to all chunks where positions follow each other and no key lies apart.
-        """
-        even = can_read_values(positions) and not self.apart.numel()
-        if even and bool((key_positions.diff() == 1).all()) and bool((positions.diff() == 1).all()):
-            first = self.queries.new_tensor([[self.left]]).long()
-            near = torch.arange(self.keys.shape[-1])[None]
-            return self.step * (first + torch.arange(self.queries.shape[-1])), self.step * near
-        rows = max(len(positions), len(key_positions), len(self.keys))
-        keys = self.keys.expand(rows, -1, -1).long()
-        near = key_positions.expand(rows, -1).gather(1, keys.flatten(1)).view_as(keys)
-        own = positions[:, (self.queries[0] - self.span.query).long()].expand(rows, -1, -1)
-        return own.flatten(0, 1), near.flatten(0, 1)
 
-    def compared_rows(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions of the queries that see all keys (B or R, M) and of the keys (B or 1, S)."""
-        rows = max(len(positions), len(self.rows))
-        own = positions.expand(rows, -1).gather(1, (self.rows - self.span.query).clamp(min=0).expand(rows, -1))
-        return own, key_positions[:, self.span.key : self.span.key + self.span.keys]
+def reaches(config: StackConfig) -> dict[str, Reach]:
+    """Return the reach of each pattern that has one; a config asks for a window where a pattern needs one."""
+    window, block, columns = (config.sliding_window or 1) - 1, config.block_size, config.grid_columns
+    square = (columns + 1) * (config.grid_kernel // 2)
+    return {
+        "sliding": Reach(window),
+        "dilated": Reach(window, step=config.dilation),
+        "block_sparse": Reach(2 * block - 1, first=block),
+        "random": Reach(2 * block - 1, first=block, drawn=True),
+        "fixed": Reach(block - 1, summaries=True),
+        "row": Reach(columns, first=config.text_length),
+        "convolutional": Reach(square, first=config.text_length),
+    }
+
+
+def reach_of(config: StackConfig, pattern: str) -> Reach | None:
+    """Return how far a pattern reaches; None where any token may see any other."""
+    reach = reaches(config).get(pattern)
+    return None if reach is None else reach._replace(first=max(reach.first, config.num_global_tokens))
+
+
+def tokens_for_all(config: StackConfig, reach: Reach, layout: TokenLayout) -> Tensor | None:
+    """Return which tokens all others see (B or 1, S); None where there are none."""
+    chosen = layout.first(reach.first)
+    if not reach.summaries:
+        return chosen
+    summaries = is_summary(config, layout.tokens)
+    summaries = summaries if layout.padding is None else summaries & layout.padding
+    return summaries if chosen is None else summaries | chosen
+
+
+def drawn_count(config: StackConfig, reach: Reach, queries: int) -> int:
+    """Return how many keys are drawn for a chunk of queries, the same one twice where two blocks draw it."""
+    return len(block_starts(config, queries)) * config.num_random_blocks * config.block_size if reach.drawn else 0
+
+
+def block_starts(config: StackConfig, queries: int) -> list[int]:
+    """Return places in a chunk of queries among which each of its blocks has one, wherever blocks begin."""
+    return [*range(0, queries - 1, config.block_size), queries - 1]
+
+
+def drawn_keys(config: StackConfig, layout: TokenLayout, queries: Tensor) -> Tensor:
+    """Return the places of the keys drawn for each chunk, which may lie outside the row: (1, N, C) -> (R, N, E)."""
+    places = queries[0, :, block_starts(config, queries.shape[-1])].long()
+    tokens = layout.tokens[:, places]
+    drawn = torch.stack(random_blocks(config, tokens // config.block_size), dim=-1)
+    inside = torch.arange(config.block_size)
+    keys = (places - tokens)[..., None, None] + drawn[..., None] * config.block_size + inside
+    return keys.flatten(2)
 
 
 class WindowPlan(Plan):
@@ -78,7 +112,7 @@ class WindowPlan(Plan):
             backend: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Rule, **how: Any
         ) -> Mask:
             near, layout, pattern = None, how["layout"], how["pattern"]
-            if can_use_windows(self.config, hidden, sizes, layout):
+            if can_use_windows(hidden, sizes, layout):
                 near = window_mask(self.config, pattern, rule[0], layout, TokenRange.of(sizes, layer))
             return near or build(backend, hidden, sizes, layer, padding, rule, **how)
 
@@ -98,7 +132,7 @@ class WindowPlan(Plan):
         return self.stack.position.bias(*mask.compared(self.positions, self.masks.key_positions))
 
 
-def can_use_windows(config: StackConfig, hidden: Tensor, sizes: MaskSizes, layout: TokenLayout) -> bool:
+def can_use_windows(hidden: Tensor, sizes: MaskSizes, layout: TokenLayout) -> bool:
     """Return True where keys are as many as tokens and the real ones of a row follow each other.
 
     A compiled graph, which reads no values, takes chunks of whole texts alone; an exported one is for all lengths.
@@ -109,10 +143,8 @@ def can_use_windows(config: StackConfig, hidden: Tensor, sizes: MaskSizes, layou
     if torch.compiler.is_compiling():
         whole = padding is None and layout.documents is None
         return whole and hidden.device.type == "cpu" and not torch.compiler.is_exporting()
-    if not can_read_values(hidden):
-        return False
-    if padding is None:
-        return True
+    if padding is None or not can_read_values(hidden):
+        return can_read_values(hidden)
     starts = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, 0]
     return bool((starts <= 1).all())
 

@@ -99,10 +99,7 @@ class Chunks(NamedTuple):
 
 
 def sums_before(sums: Tensor) -> Tensor:
-    """Sum over all earlier chunks: (..., N, X) -> same.
-
-    Over groups of chunks, then within each: (N/8)² + 8 N operations, where one product with a triangle takes N².
-    """
+    """Sum over all earlier chunks, by groups in (N/8)² + 8 N operations instead of N²: (..., N, X) -> same."""
     count = sums.shape[-2]
     if count <= GROUP_CHUNKS:
         return sum_earlier(sums)
@@ -131,10 +128,7 @@ def segment_tokens(query: Tensor) -> int:
 
 
 def split_chunks(values: Tensor, size: int) -> Tensor:
-    """Split tokens into chunks, the last filled up with zeros: (..., T, K) -> (..., N, C, K).
-
-    Heads that lie side by side in memory are copied here once, not by each product that reads them.
-    """
+    """Split tokens into chunks, the last filled up with zeros, contiguous in memory: (..., T, K) -> (..., N, C, K)."""
     missing = -values.shape[-2] % size
     values = F.pad(values, (0, 0, 0, missing)) if missing else values
     return values.unflatten(-2, (-1, size)).contiguous()

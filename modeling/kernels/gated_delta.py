@@ -18,19 +18,17 @@ from ..masks.masking import TokenMask
 from ..normalization import RMSNorm
 from ..position.hooks import apply_rotation
 from .chunks import DocumentChunks, chunk_size, split_chunks
-from .state_cache import State, state_layer
+from .state_cache import state_layer
 
 # Added to the square of a length before the square root.
 LENGTH_EPS = 1e-6
 
 
 class DeltaInputs(NamedTuple):
-    """Hold the inputs of the delta rule, in single precision at least.
+    """Inputs of the delta rule, in single precision at least: key and value (B, G, T, K), others (B, G, T).
 
     `log_decay` is the logarithm of the share of the state that is kept, `rate` the share by which the value under a key
     is replaced; padding keeps all and replaces nothing.
-
-    Shapes: key and value (B, G, T, K), log_decay and rate (B, G, T)
     """
 
     key: Tensor
@@ -112,18 +110,11 @@ def gated_delta_rule(
     return torch.cat(mixed, dim=-2)[..., : query.shape[-2], :], before.squeeze(2)
 
 
-def delta_state_after(state: State | None, read: State) -> State:
-    """Let a state read the inputs of tokens: (B, G, K, K) -> same."""
-    inputs = DeltaInputs(*read)
-    return (gated_delta_rule(inputs.key.unsqueeze(2), inputs, None, None if state is None else state[0])[1],)
-
-
 class GatedDeltaAttention(SelfAttention):
     """Read a state in which each token replaces the value under its key; old values decay.
 
-    Each token says which share of the state of a key-value head is kept and replaced. Queries and keys have length 1,
-    and what is read is normalised in each head; the paper's short convolutions are left out, and its output gate is
-    `attention_gate`, a sigmoid here.
+    Queries and keys have length 1, and outputs are normalised in each head. The paper's short convolutions are left
+    out, and its output gate is `attention_gate`, a sigmoid here.
 
     Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, §3.1 to §3.3, https://arxiv.org/abs/2412.06464; decay:
         Dao & Gu 2024, Mamba-2, §7, https://arxiv.org/abs/2405.21060
@@ -174,5 +165,5 @@ class GatedDeltaAttention(SelfAttention):
         grouped = query.unflatten(1, (inputs.key.shape[1], -1))
         mixed, state = gated_delta_rule(grouped, inputs, None if mask is None else mask.documents, before)
         if layer is not None:
-            layer.store((state,), inputs, delta_state_after)
+            layer.store((state,), query.shape[2])
         return mixed.flatten(1, 2).transpose(1, 2)

@@ -21,9 +21,7 @@ from .state_cache import State, StateLayer, state_layer
 
 
 class Features(NamedTuple):
-    """Features of queries and keys, and values, in single precision at least; groups of queries share keys and values.
-
-    Rotated ones are for the sums of values alone: the normaliser has to stay positive.
+    """Features of queries and keys, and values, in single precision at least; rotated ones are for sums of values.
 
     Shapes: query and rotated_query (B, G, H / G, T, K), key, rotated_key and value (B, G, 1, S, K)
     """
@@ -96,14 +94,9 @@ def read_state(query: Tensor, rotated_query: Tensor, state: State) -> Tensor:
     return divide(rotated_query @ sums, query @ keys.unsqueeze(-1))
 
 
-def linear_state_after(state: State | None, read: State) -> State:
-    """Add tokens to a state.
-
-    Shapes: read, rotated keys, keys and values, (B, G, S, K) each; state (B, G, K, K), (B, G, K)
-    """
-    rotated_key, key, value = read
-    sums, keys = rotated_key.transpose(-1, -2) @ value, key.sum(-2)
-    return (sums, keys) if state is None else (state[0] + sums, state[1] + keys)
+def linear_state(rotated_key: Tensor, key: Tensor, value: Tensor) -> State:
+    """Sum tokens to a state: 3 x (B, G, S, K) -> (B, G, K, K), (B, G, K)."""
+    return rotated_key.transpose(-1, -2) @ value, key.sum(-2)
 
 
 def causal_linear(
@@ -154,8 +147,7 @@ def bidirectional_linear(features: Features, documents: Tensor | None = None) ->
     """
     query, key, rotated_query, rotated_key, value = features
     if documents is None:
-        state = linear_state_after(None, (rotated_key.squeeze(2), key.squeeze(2), value.squeeze(2)))
-        return read_state(query, rotated_query, state)
+        return read_state(query, rotated_query, linear_state(*(part.squeeze(2) for part in (rotated_key, key, value))))
     left, left_products, *_ = sum_features(features, documents)
     backwards = features.change(lambda each: each.flip(-2))
     right, right_products, *_ = sum_features(backwards, documents.flip(-1))
@@ -210,8 +202,7 @@ class LinearSelfAttention(SelfAttention):
         layer = state_layer(past_key_values, self.layer_idx)
         mixed, state = causal_linear(features, documents, layer.state if layer else None)
         if layer is not None:
-            read = (features.rotated_key.squeeze(2), features.key.squeeze(2), features.value.squeeze(2))
-            layer.store(state, read, linear_state_after)
+            layer.store(state, features.key.shape[-2])
         return mixed
 
     def weights(self, features: Features, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
@@ -233,44 +224,31 @@ class LinearCrossAttention(CrossAttention):
     """
 
     def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
-        position, cache, wanted = context.position, context.cache, context.weights
-        memory, mask = cast(Tensor, context.memory.hidden), cast("TokenMask | None", context.memory.mask)
+        position, memory, key_value = context.position, cast(Tensor, context.memory.hidden), None
+        cache = context.cache.cross_attention_cache if isinstance(context.cache, EncoderDecoderCache) else None
+        layer = state_layer(cache, self.layer_idx)
         query = self.query(add_position(hidden, position.query_key))
-        key_value = self.key_value(memory, position.memory_key, cache, wanted=wanted)
+        if context.weights or layer is None or layer.state is None:
+            key_value = self.key(add_position(memory, position.memory_key)), self.value(memory)
         with torch.autocast(hidden.device.type, enabled=False):
-            mapped, weights, read = map_features(self.config, query), None, None
-            if key_value is not None:
-                key = map_features(self.config, key_value[0], mask)
-                features = group_features(mapped, key, key_value[1])
-                read = (key, key, features.value.squeeze(2))
-                weights = linear_weights(features, mask) if wanted else None
-            state = self.memory_state(read, cache)
-            grouped = mapped.unflatten(1, (state[0].shape[1], -1))
-            mixed = read_state(grouped, grouped, state)
+            mixed, weights = self.mix(query, key_value, layer, context)
         return self.output(join_heads(mixed.to(hidden.dtype), query), hidden), weights
 
-    def key_value(
-        self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, *, wanted: bool
-    ) -> tuple[Tensor, Tensor] | None:
-        """Project keys and values of memory; return None where the cache has their sums and no weights are wanted."""
-        layer = memory_layer(past_key_values, self.layer_idx)
-        if layer is not None and layer.state is not None and not wanted:
-            return None
-        return self.key(add_position(memory, added)), self.value(memory)
-
-    def memory_state(self, read: State | None, past_key_values: Cache | None) -> State:
-        """Return the sums over memory, from the cache when they are there: (B, G, K, K), (B, G, K)."""
-        layer = memory_layer(past_key_values, self.layer_idx)
-        if layer is not None and layer.state is not None:
-            return layer.state
-        assert read is not None  # without a state, keys and values were projected
-        state = linear_state_after(None, read)
-        if layer is not None and isinstance(past_key_values, EncoderDecoderCache):
-            layer.store(state, read, linear_state_after)
-            past_key_values.is_updated[self.layer_idx] = True
-        return state
-
-
-def memory_layer(cache: Cache | None, index: int) -> StateLayer | None:
-    """Return the layer of a cache that holds the sums over memory; None without a cache of that kind."""
-    return state_layer(cache.cross_attention_cache, index) if isinstance(cache, EncoderDecoderCache) else None
+    def mix(
+        self, query: Tensor, key_value: tuple[Tensor, Tensor] | None, layer: StateLayer | None, context: LayerContext
+    ) -> tuple[Tensor, Tensor | None]:
+        """Let queries read the sums over memory, those in the cache where it has some: -> (B, T, H, K) and weights."""
+        mapped, weights = map_features(self.config, query), None
+        state = None if layer is None else layer.state
+        if key_value is not None:
+            mask = cast("TokenMask | None", context.memory.mask)
+            features = group_features(mapped, map_features(self.config, key_value[0], mask), key_value[1])
+            weights = linear_weights(features, mask) if context.weights else None
+            key, value = features.key.squeeze(2), features.value.squeeze(2)
+            state = state or linear_state(key, key, value)
+        assert state is not None  # without one, keys and values were projected
+        if layer is not None and layer.state is None:
+            layer.store(state, cast(Tensor, context.memory.hidden).shape[1])
+            cast(EncoderDecoderCache, context.cache).is_updated[self.layer_idx] = True
+        grouped = mapped.unflatten(1, (state[0].shape[1], -1))
+        return read_state(grouped, grouped, state), weights

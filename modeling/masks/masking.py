@@ -22,7 +22,7 @@ from transformers.masking_utils import (
 
 from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
+from ..checks.inputs import check_finished_mask, check_memory_mask
 from ..position.token_layout import (
     NO_PACKING,
     MaskSizes,
@@ -111,10 +111,9 @@ def build_masks(
 ) -> AttentionMasks:
     """Build the attention masks once a forward, the same way for every backend, or pass through prebuilt ones.
 
-    `attention_mask` (B, S) marks real tokens; finished masks (B, 1, T, S), of `create_masks_for_generate` or of
-    continuous batching pass through. Positions follow the marks without `position_ids`; position ids that restart, or
-    `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask of one pattern, by default for the
-    backend of the config.
+    `attention_mask` (B, S) marks real tokens, from which positions follow without `position_ids`; position ids that
+    restart, or `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask of one pattern, by default
+    for the backend of the config.
     """
     position_ids = packing.position_ids
     layers, build = first_layers(config), build or partial(build_mask, str(config._attn_implementation))
@@ -140,20 +139,6 @@ def build_masks(
     return AttentionMasks(positions, keys, masks)
 
 
-def takes_no_masks(backend: str, sizes: MaskSizes) -> bool:
-    """Return True for backends of serving engines, which keep the cache and know the sequences of a row themselves.
-
-    To look for them would read the positions, which an engine that records a step on a GPU cannot let happen.
-    """
-    return sizes.cache is None and backend not in ALL_MASK_ATTENTION_FUNCTIONS
-
-
-def masks_of_engine(config: StackConfig, hidden: Tensor, position_ids: Tensor) -> AttentionMasks:
-    """Return no masks, and positions as they are."""
-    check_position_ids(hidden, position_ids)
-    return AttentionMasks(position_ids, position_ids, dict.fromkeys(first_layers(config)))
-
-
 def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
     """Raise ValueError on a mask of pairs of tokens where the kernel never looks at a pair."""
     if config.kernel in STATE_KERNELS:
@@ -166,10 +151,7 @@ def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
 def masks_from_paged_cache(
     config: StackConfig, attention_mask: Tensor | dict[str, Tensor] | None, position_ids: Tensor
 ) -> AttentionMasks:
-    """Take over the masks of continuous batching: one for each kind of cache, or one for all; positions (1, T).
-
-    Keys come out of its cache only inside the attention, so nothing here knows their positions.
-    """
+    """Take over the masks of continuous batching, one for each kind of cache or for all, and positions (1, T)."""
     masks = attention_mask if isinstance(attention_mask, dict) else dict.fromkeys(config.layer_types, attention_mask)
     kinds = dict(zip(config.layer_patterns, config.layer_types, strict=True))
     return AttentionMasks(position_ids, position_ids, {pattern: masks[kind] for pattern, kind in kinds.items()})

@@ -30,16 +30,10 @@ def sliding_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
     Shapes: token_index (B, S), counted without padding -> predicate
     """
-
     window = config.sliding_window or 0  # the config asks for one where this pattern is used
-
-    def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query - key).abs() < window
-
-    def near_without_padding(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (token_index[batch, query] - token_index[batch, key]).abs() < window
-
-    return near_without_padding if config.has_padding_inside else near
+    if config.has_padding_inside:
+        return by_distance(token_index, lambda distance: distance < window)
+    return lambda batch, head, query, key: (query - key).abs() < window
 
 
 def dilated_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
@@ -68,11 +62,7 @@ def strided_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
 
 def by_distance(token_index: Tensor, linked: Callable[[Tensor], Tensor]) -> Predicate:
     """Admit pairs of tokens by their distance alone."""
-
-    def admits(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return linked((token_index[batch, query] - token_index[batch, key]).abs())
-
-    return admits
+    return lambda batch, head, query, key: linked((token_index[batch, query] - token_index[batch, key]).abs())
 
 
 def fixed_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
@@ -88,10 +78,7 @@ def fixed_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     blocks = token_index // config.block_size
     summaries = is_summary(config, token_index)
 
-    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (blocks[batch, query] == blocks[batch, key]) | summaries[batch, key]
-
-    return linked
+    return lambda batch, head, query, key: (blocks[batch, query] == blocks[batch, key]) | summaries[batch, key]
 
 
 def is_summary(config: StackConfig, token_index: Tensor) -> Tensor:
@@ -201,10 +188,9 @@ def convolutional_pattern(config: StackConfig, token_index: Tensor) -> Predicate
     """
     columns, reach = config.grid_columns, config.grid_kernel // 2
 
-    def within(distance: Tensor) -> Tensor:
-        return (distance <= reach * columns + reach) & ((distance + reach) % columns <= 2 * reach)
-
-    return grid_pattern(config, token_index, within)
+    return grid_pattern(
+        config, token_index, lambda far: (far <= reach * columns + reach) & ((far + reach) % columns <= 2 * reach)
+    )
 
 
 def grid_pattern(config: StackConfig, token_index: Tensor, linked: Callable[[Tensor], Tensor]) -> Predicate:
@@ -224,10 +210,7 @@ def touches(chosen: Tensor) -> Predicate:
         ETC, §3.1, https://arxiv.org/abs/2004.08483
     """
 
-    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return chosen[batch, query] | chosen[batch, key]
-
-    return linked
+    return lambda batch, head, query, key: chosen[batch, query] | chosen[batch, key]
 
 
 PATTERNS: dict[str, Callable[[StackConfig, Tensor], Predicate]] = {

@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,8 +45,7 @@ NO_PACKING = Packing()
 class TokenLayout:
     """The layout of tokens: real ones (B, S), their number in a document, the number of the document (B or 1, S).
 
-    `padding` is None without padding, `documents` where every row is one; `marked` (B, S) are tokens that the caller
-    marks as global, None where there are none.
+    `padding` is None without padding, `documents` where every row is one; `marked` (B, S) are global tokens or None.
     """
 
     padding: Tensor | None
@@ -97,12 +96,7 @@ class MaskSizes:
 
 def first_layers(config: StackConfig) -> dict[str, int]:
     """Return the first layer of each pattern in use: layers of one pattern share their mask."""
-    return first_of(config.layer_patterns)
-
-
-def first_of(patterns: Sequence[str]) -> dict[str, int]:
-    """Return the first place of each pattern."""
-    return {pattern: layer for layer, pattern in reversed(list(enumerate(patterns)))}
+    return {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
 
 
 def lay_out(

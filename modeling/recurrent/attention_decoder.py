@@ -1,7 +1,7 @@
 """Attention decoders of recurrent networks: contexts, alignments, and readouts for the head.
 
-Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size, N
-states kept, A attention_size, P readout_size.
+Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size, A
+attention_size, P readout_size.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class FixedContextDecoder(AttentionDecoder, GradientCheckpointingLayer):
     """Read the same context at every step, the encoder's last states. Everything has to pass through one vector.
 
     Source: Cho et al. 2014, §2.2, eq. 2-3, https://arxiv.org/abs/1406.1078
-    Shapes: (B, T, I), state (B, R, D), keys (B, M) -> (B, T, D), states (B, N, R, D), contexts (B, T, M), no weights
+    Shapes: (B, T, I), state (B, R, D), keys (B, M) -> (B, T, D), state (B, R, D), contexts (B, T, M), no weights
     """
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -61,8 +61,8 @@ class FixedContextDecoder(AttentionDecoder, GradientCheckpointingLayer):
         self, hidden_states: Tensor, state: Tensor, mode: StepMode, memory: Tensor, keys: Tensor, memory_keep: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         contexts = keys[:, None].expand(-1, hidden_states.shape[1], -1)
-        outputs, states = write(self.cell, torch.cat((hidden_states, contexts), dim=-1), state, mode)
-        return self.dropout(outputs), states, contexts, None
+        outputs, last = write(self.cell, torch.cat((hidden_states, contexts), dim=-1), state, mode)
+        return self.dropout(outputs), last, contexts, None
 
 
 class DotAlignment(nn.Module):
@@ -135,7 +135,7 @@ class DotAttentionDecoder(AttentionDecoder):
     """At each step read the mean of memory that the state before asks for, by its product with each of it.
 
     Source: Bahdanau et al. 2015, §3.1, https://arxiv.org/abs/1409.0473; score: Luong et al. 2015, §3.1, eq. 8
-    Shapes: (B, T, I), state (B, R, D), memory (B, S, M), keys (B, S, A) -> (B, T, D), states (B, T, R, D), contexts
+    Shapes: (B, T, I), state (B, R, D), memory (B, S, M), keys (B, S, A) -> (B, T, D), state (B, R, D), contexts
         (B, T, M), weights (B, 1, T, S)
     """
 
@@ -158,7 +158,7 @@ class DotAttentionDecoder(AttentionDecoder):
             state = mode.held(after, state, step)
             steps.append((state, context, weights))
         states, contexts, alignment = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
-        return self.dropout(states[:, :, 0]), states, contexts, alignment[:, None]
+        return self.dropout(states[:, :, 0]), state, contexts, alignment[:, None]
 
 
 class AdditiveAttentionDecoder(DotAttentionDecoder):

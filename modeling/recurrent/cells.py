@@ -1,7 +1,6 @@
 """Recurrent cells, and the layers made of them.
 
-Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size, N
-states kept.
+Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -108,8 +107,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
 class StepMode(NamedTuple):
     """Step mode of a decoder: which tokens are real (B, T), None for all, and whether it runs in single steps.
 
-    In single steps there is a state after each token, and padding leaves it as it is. Otherwise the last state is that
-    after the last real token only where there is no padding.
+    In single steps padding leaves the state as it is; otherwise the last state has read it.
     """
 
     keep: Tensor | None
@@ -121,26 +119,24 @@ class StepMode(NamedTuple):
 
 
 def write(cell: nn.Module, inputs: Tensor, state: Tensor, mode: StepMode) -> tuple[Tensor, Tensor]:
-    """Run a cell from a state on: (B, T, I), (B, R, D) -> outputs (B, T, D), states (B, N, R, D)."""
+    """Run a cell from a state on: (B, T, I), (B, R, D) -> outputs (B, T, D), last state (B, R, D)."""
     if mode.stepwise:
         states = []
         for step in range(inputs.shape[1]):
             state = mode.held(cell(inputs[:, step], state)[1], state, step)
             states.append(state)
-        kept = torch.stack(states, dim=1)
-        return kept[:, :, 0], kept
-    if mode.keep is None:
-        outputs, state = cell(inputs, state)
-    else:
-        outputs, state = in_order(cell, inputs, reading_orders(mode.keep)[0], state)
-    return outputs, state[:, None]
+        return torch.stack(states, dim=1)[:, :, 0], state
+    if mode.keep is not None:
+        return in_order(cell, inputs, reading_orders(mode.keep)[0], state)
+    last: tuple[Tensor, Tensor] = cell(inputs, state)
+    return last
 
 
 class RecurrentDecoderLayer(GradientCheckpointingLayer):
     """Read the outputs of the layer below so far.
 
     Source: Sutskever et al. 2014, §3.4, https://arxiv.org/abs/1409.3215
-    Shapes: (B, T, D), state (B, R, D) -> (B, T, D), states (B, N, R, D)
+    Shapes: (B, T, D), state (B, R, D) -> (B, T, D), last state (B, R, D)
     """
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -149,5 +145,5 @@ class RecurrentDecoderLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, hidden_states: Tensor, state: Tensor, mode: StepMode) -> tuple[Tensor, Tensor]:
-        outputs, states = write(self.cell, hidden_states, state, mode)
-        return self.dropout(outputs), states
+        outputs, last = write(self.cell, hidden_states, state, mode)
+        return self.dropout(outputs), last

@@ -19,14 +19,23 @@ from ..base import QkvPreTrainedModel, exactly_one
 from ..checks.inputs import check_embeddings, check_marks, check_memory, check_padding_mask, check_shape
 from ..checks.keywords import cache_field, check_keywords
 from ..frontends import FRONTENDS
+from ..kernels.state_cache import State, StateLayer
 from .attention_decoder import ATTENTION_DECODERS, READOUTS, AttentionDecoder, last_states
 from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders
-from .recurrent_cache import RecurrentCache
+
+
+class RecurrentCache(Cache):
+    """The state of each of the decoder's layers (B, R, D), and the keys of the first (B, S, A)."""
+
+    layers: Any
+
+    def __init__(self, num_hidden_layers: int) -> None:
+        super().__init__(layers=[StateLayer() for _ in range(num_hidden_layers)])
 
 
 def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
     """Check that a cache is one of this family, made for as many layers and rows; others hold keys, no state."""
-    states = [getattr(layer, "values", None) for layer in past.layers]
+    states = [getattr(layer, "keys", None) for layer in past.layers]
     held = {rows if state is None else state.shape[0] for state in states}
     if not isinstance(past, RecurrentCache) or len(states) != layers or held != {rows}:
         raise ValueError(
@@ -196,26 +205,24 @@ class QkvRecurrentDecoder(RecurrentHalf):
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:
         """Compute the input of the head from embeddings: (B, T, embedding_size) -> (B, T, P)."""
         keys, before = self.begin(memory, memory_keep, cache)
-        mode = StepMode(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
+        mode = StepMode(keep, cache is not None and keep is not None)
         reader, *above = self.layers
-        hidden, states, contexts, _ = reader(embedded, before[0], mode, memory, keys, memory_keep)
-        every = [states]
+        hidden, state, contexts, _ = reader(embedded, before[0], mode, memory, keys, memory_keep)
+        states: list[State] = [(state, keys)]
         for layer, state in zip(above, before[1:], strict=True):
-            hidden, states = layer(hidden, state, mode)
-            every.append(states)
-        for index, states in enumerate(every if cache is not None else ()):
-            cache.update(None, states, index, length=embedded.shape[1])
+            hidden, state = layer(hidden, state, mode)
+            states.append((state,))
+        if cache is not None:
+            for held, each in zip(cache.layers, states, strict=True):
+                held.store(each, embedded.shape[1])
         return self.readout(hidden, embedded, contexts)
 
     def begin(self, memory: Tensor, keep: Tensor, cache: Any) -> tuple[Tensor, list[Tensor]]:
         """Return the keys of all steps, and each layer's state (B, R, D): from the cache, or made from memory."""
-        if cache is not None and cache.is_initialized:
-            return cache.layers[0].keys, [layer.values[:, -1] for layer in cache.layers]
+        if cache is not None and cache.get_seq_length():
+            return cache.layers[0].values, [layer.keys for layer in cache.layers]
         reader: Any = self.layers[0]
         width = int(self.config.encoder_hidden_size)
         ends = last_states(memory, keep, width)[:, -width:]
         states = torch.tanh(self.bridge(ends)).unflatten(-1, (-1, self.vectors, self.config.hidden_size)).unbind(1)
-        keys = reader.keys(memory, keep)
-        for index, state in enumerate(states if cache is not None else ()):
-            cache.layers[index].lazy_initialization(None if index else keys, state[:, None])
-        return keys, list(states)
+        return reader.keys(memory, keep), list(states)

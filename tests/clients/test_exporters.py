@@ -31,7 +31,7 @@ from transformers.cache_utils import Cache
 from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
 
 import tiny
-from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
+from qkv.modeling.recurrent.recurrent_stack import RecurrentCache
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type=ImportError)
 pytest.importorskip("onnxscript", reason="`make clients` installs it", exc_type=ImportError)
@@ -177,7 +177,7 @@ def tensors_of(cache: Any) -> list[Tensor]:
     if isinstance(cache, EncoderDecoderCache):
         return [*tensors_of(cache.self_attention_cache), *tensors_of(cache.cross_attention_cache)]
     if isinstance(cache, RecurrentCache):
-        return [cache.layers[0].keys, *(layer.values for layer in cache.layers)]
+        return [cache.layers[0].values, *(layer.keys for layer in cache.layers)]
     return [kept for layer in cache.layers for kept in (layer.keys, layer.values)]
 
 
@@ -186,7 +186,7 @@ def cache_of(tensors: Sequence[Tensor], model: PreTrainedModel) -> Cache:
     if model.config.model_type == "qkv_recurrent":
         cache = RecurrentCache(len(tensors) - 1)
         for index, layer in enumerate(cache.layers):
-            layer.lazy_initialization(None if index else tensors[0], tensors[1 + index])
+            layer.store(tensors[1:2] + tensors[:1] if not index else tensors[1 + index :][:1], 1)
         return cache
     pairs = list(zip(tensors[::2], tensors[1::2], strict=True))
     if not model.config.is_encoder_decoder:

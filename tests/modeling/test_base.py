@@ -1,5 +1,7 @@
 """Every family starts and describes itself as transformers expects; ties are in `test_contract.py`."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -89,6 +91,18 @@ def test_a_parameter_without_a_rule_keeps_its_first_value(monkeypatch):
     loaded = without_a_checkpoint(decoder(position="none"))
     assert torch.equal(loaded["model.position.ramp"], torch.linspace(1.0, 2.0, 5))
     assert all(torch.isfinite(value).all() for value in loaded.values())
+
+
+def test_a_head_takes_the_inputs_of_its_model_by_name_or_place():
+    names = list(inspect.signature(qkv.modeling.QkvDecoderForTokenClassification.forward).parameters)
+    given = ["input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds"]
+    assert names == ["self", *given, "labels", "num_items_in_batch", "use_cache", "kwargs"]
+    model, ids = qkv.modeling.QkvDecoderForTokenClassification(decoder(num_labels=2)), torch.tensor([[3, 4]])
+    labels = torch.tensor([[0, 1]])
+    assert torch.equal(model(ids, None, None, None, None, labels).loss, model(input_ids=ids, labels=labels).loss)
+    for wrong in (lambda: model(*[None] * 9), lambda: model(ids, input_ids=ids)):
+        with pytest.raises(TypeError):
+            wrong()
 
 
 @pytest.mark.parametrize("given", [{}, {"one": None, "other": None}, {"one": 1, "other": 2}])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import configuration, modeling
-    from .configuration import *  # noqa: F403
-    from .modeling import *  # noqa: F403
+    from .configuration import *
+    from .modeling import *
     from .scripts.attention.capture import capture_attention as capture_attention
     from .scripts.attention_view.view import attend as attend
     from .scripts.context.extension import extend as extend
@@ -38,7 +38,7 @@ except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
 if not Path(__file__).with_name("modeling").is_dir():
-    __path__.append(str(Path(__file__).parents[3]))  # noqa: F405
+    __path__.append(str(Path(__file__).parents[3]))
 
 COMMANDS = {
     "CodeCallback": "publishing.hub.callback",

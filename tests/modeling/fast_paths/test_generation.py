@@ -31,8 +31,9 @@ from qkv.modeling.context import LayerContext
 from qkv.modeling.execution import stand_ins
 from qkv.modeling.fast_paths.layer_step import layer_steps
 from qkv.modeling.fast_paths.stack_step import StackStep
-from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, linear_steps, product_of
+from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, LinearStep, product_of
 from qkv.modeling.layer import Layer
+from qkv.modeling.position.hooks import Position
 from sampling import sampled
 
 pytestmark = pytest.mark.upstream
@@ -134,11 +135,10 @@ def test_positions_patterns_and_parts_of_layers(fields: dict[str, Any], mask: st
 @pytest.mark.parametrize("scale", [0, 1e-4, 1e4])
 def test_norms_of_inputs_of_any_size(norm: str, scale: float) -> None:
     layer = Layer(tiny.decoder(norm=norm, norm_first=False), 0).eval()
-    step, hidden, outputs = layer_steps(layer)[layer], scale * torch.randn(3, 1, 32), []
+    (step,), hidden = layer_steps(layer.self_attn.config, [layer], 1), scale * torch.randn(3, 1, 32)
+    contexts = [LayerContext(cache=DynamicCache(), backend="sdpa") for _ in range(2)]
     with torch.no_grad():
-        for each in (layer, step):
-            outputs.append(each(hidden, LayerContext(cache=DynamicCache(), backend="sdpa")))
-    assert_close(*outputs, rtol=1e-5, atol=1e-5)
+        assert_close(step(hidden[:, 0], contexts[0]), layer(hidden, contexts[1])[:, 0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", ["model", "model.layers.0", "model.layers.0.mlp.up_proj", "model.layers.0.self_attn"])
@@ -156,14 +156,22 @@ def test_a_subclass_of_a_part_computes_itself(part: str) -> None:
 
     module.__class__ = Halved
     assert_plain(model, steps=0 if part == "model" else STEPS - 1, input_ids=IDS)
-    assert part == "model" or model.model.layers[0] not in layer_steps(model)
+    assert part == "model" or not layer_steps(model.config, model.model.layers, 1)
+
+
+def test_static_caches() -> None:
+    assert_plain(build("llama"), input_ids=IDS, cache_implementation="static", disable_compile=True)
+
+
+def test_vectors_for_queries_and_keys_go_through_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Position, "query_key", lambda self, embedded: embedded.hidden.roll(1, dims=-1))
+    assert_plain(build("llama"), input_ids=IDS)
 
 
 @pytest.mark.parametrize(
     ("steps", "options"),
     [
         (5, {"prompt_lookup_num_tokens": 2}),  # candidates of several tokens, of which the cache is cropped
-        (0, {"cache_implementation": "static", "disable_compile": True}),
         (0, {"output_hidden_states": True}),
         (0, {"output_attentions": True}),
     ],
@@ -255,7 +263,7 @@ def test_products_are_those_of_the_maps(linears: list[nn.Linear], rows: int, wid
 @pytest.mark.parametrize("shape", [(4, 1, 6), (2, 2, 6), (4, 6), (6,), (0, 3, 6)], ids=str)
 def test_a_stand_in_takes_every_shape_and_gradients(shape: tuple[int, ...]) -> None:
     owner, hidden = nn.Linear(6, 100), torch.randn(shape)
-    forward = linear_steps(owner)[owner]
+    forward = LinearStep(owner, WIDE)
     with torch.no_grad():
         for _ in range(PATIENCE + 1):
             assert_close(forward(hidden), owner(hidden), rtol=1e-5, atol=1e-6)

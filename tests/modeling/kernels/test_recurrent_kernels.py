@@ -203,19 +203,6 @@ def test_a_state_stands_for_all_tokens_before(kind, steps, side):
     assert layer.length == 7 and layer.state[0].shape == (2, 2, 4, 4)
 
 
-@pytest.mark.parametrize("back", [1, 4, 6])
-def test_tokens_are_taken_back(back):
-    module, hidden, cache = build("gated_delta"), draw(2, 7, 6), DynamicCache()
-    cache.layers.append(StateLayer())
-    for index, part in enumerate(hidden.split([1, 3, 1, 2], dim=1)):
-        module(part, LayerContext(cache=cache))
-        if not index:
-            cache.activate_past_recording()
-    cache.crop(-back)
-    again = module(hidden[:, 7 - back :], LayerContext(cache=cache))[0]
-    assert_same(again, module(hidden)[0][:, 7 - back :], tolerance=1e-11)
-
-
 @pytest.mark.parametrize(("rows", "tokens"), [(1, 512), (2, 256), (7, 64), (1000, 64)])
 def test_segments_are_whole_chunks_of_a_size_on_a_cpu_and_everything_elsewhere(monkeypatch, rows, tokens):
     monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)

@@ -1,73 +1,25 @@
-"""A cache of states: of one size, with rows that move, and tokens that are taken back."""
+"""A cache of states: of one size, with rows that move."""
 
 import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from comparison import assert_same, decoder, draw
+from comparison import decoder, draw
 from errors import raises_sentence
-from qkv.modeling.kernels.linear import linear_state_after
 from qkv.modeling.kernels.state_cache import StateLayer, hold_states, state_layer
 
 pytestmark = pytest.mark.upstream
 
 
-def read(tokens):
-    return draw(2, 3, tokens, 4), draw(2, 3, tokens, 4), draw(2, 3, tokens, 5)
-
-
-def join(*parts):
-    return tuple(torch.cat(each, dim=2) for each in zip(*parts, strict=True))
-
-
-def store(layer, *parts):
-    for part in parts:
-        layer.store(linear_state_after(layer.state, part), part, linear_state_after)
-
-
-def same(layer, tokens):
-    assert layer.get_seq_length() == tokens[0].shape[2]
-    for actual, expected in zip(layer.state, linear_state_after(None, tokens), strict=True):
-        assert_same(actual, expected)
-
-
 def test_the_state_does_not_grow():
-    layer, parts = StateLayer(), [read(5), read(1), read(3)]
+    layer, first, last = StateLayer(), (draw(2, 3, 4, 5), draw(2, 3, 4)), (draw(2, 3, 4, 5), draw(2, 3, 4))
     assert layer.state is None and layer.get_seq_length() == 0
-    store(layer, *parts)
-    same(layer, join(*parts))
-    assert (layer.keys.shape, layer.values.shape) == ((2, 3, 4, 5), (2, 3, 4)) and layer.read is None
-    assert layer.get_mask_sizes(2) == (11, 0) and layer.get_max_length() == -1
-
-
-@pytest.mark.parametrize("back", [0, 1, 3, 4])
-@pytest.mark.parametrize("first", [0, 5])
-def test_tokens_are_taken_back(first, back):
-    """Any number of those that were read since recording began, whichever calls read them; and then again."""
-    layer, before = StateLayer(), [read(first)] if first else []
-    store(layer, *before)
-    layer.activate_past_recording()
-    parts = [read(3), read(1)]
-    store(layer, *parts)
-    layer.crop(-back)
-    kept = tuple(part[:, :, : first + 4 - back] for part in join(*before, *parts))
-    if kept[0].shape[2]:
-        same(layer, kept)
-    after = read(2)
-    store(layer, after)
-    same(layer, join(kept, after))
-    layer.crop(-1)
-    same(layer, tuple(part[:, :, :-1] for part in join(kept, after)))
-
-
-def test_what_was_not_recorded_stays():
-    layer = StateLayer()
-    store(layer, read(4))
-    for tokens in (-1, 1):
-        with raises_sentence(f"crop({tokens})", "activate_past_recording"):
-            layer.crop(tokens)
-    layer.crop(0)
-    assert layer.get_seq_length() == 4
+    layer.store(first, 5)
+    layer.store(last, 4)
+    assert layer.state == last and layer.get_seq_length() == 9
+    assert layer.get_mask_sizes(2) == (11, 0) and layer.get_max_length() == -1 and not layer.is_croppable
+    with pytest.raises(ValueError, match="crop"):
+        layer.crop(-1)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +30,13 @@ def test_what_was_not_recorded_stays():
         (lambda layer: layer.batch_repeat_interleave(2), [0, 0, 1, 1]),
     ],
 )
-def test_rows_move(change, rows):
-    layer, before, after = StateLayer(), read(3), read(2)
-    layer.activate_past_recording()
-    store(layer, before)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rows_move(change, rows, parts):
+    layer, state = StateLayer(), (draw(2, 3, 4, 5), draw(2, 3, 4))[:parts]
+    layer.store(state, 3)
     change(layer)
-    kept = tuple(part[rows] for part in before)
-    after = tuple(part[:1].expand(len(rows), -1, -1, -1) for part in after)
-    store(layer, after)
-    same(layer, join(kept, after))
-    layer.crop(-3)
-    same(layer, tuple(part[:, :, :2] for part in join(kept, after)))
+    for actual, expected in zip(layer.state, state, strict=True):
+        assert torch.equal(actual, expected[rows])
     layer.reset()
     assert layer.state is None and layer.get_seq_length() == 0
     change(layer)

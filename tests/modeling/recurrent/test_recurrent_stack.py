@@ -14,8 +14,7 @@ from comparison import draw
 from errors import raises_sentence
 from qkv.modeling import QkvRecurrentForConditionalGeneration
 from qkv.modeling.recurrent.cells import CELLS, RecurrentDecoderLayer, StepMode, reading_orders
-from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
-from qkv.modeling.recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder
+from qkv.modeling.recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, RecurrentCache
 
 ODD = {"hidden_size": 6, "encoder_hidden_size": 5, "embedding_size": 7, "attention_size": 9, "readout_size": 3}
 KEEP = torch.tensor([[1, 1, 1, 1, 0], [0, 0, 1, 1, 1]])

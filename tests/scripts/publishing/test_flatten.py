@@ -64,6 +64,23 @@ FIRST = tuple(name for name in CONFIGS if name not in SECOND)
 each = pytest.mark.parametrize("name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in SECOND)])
 
 
+def lines_of_code(text: str) -> int:
+    """Lines that are neither empty nor comment nor docstring."""
+    documented = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            documented |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in documented
+        for number, line in enumerate(text.splitlines(), 1)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
+def test_a_decoder_takes_at_most_2980_lines_of_code(name: str) -> None:
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 2980
+
+
 @each
 def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) -> None:
     """It imports transformers, the libraries that transformers needs, and the standard library."""
