@@ -75,15 +75,6 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
         init.copy_(cell.bias_ih_l0, bias)
         init.zeros_(cell.bias_hh_l0)
 
-    def resize_token_embeddings(  # transformers fixes this signature
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resize both tables."""
-        asked = new_num_tokens is not None or pad_to_multiple_of is not None
-        if asked and self.get_encoder() is not self and not self.config.share_embeddings:
-            self.get_decoder().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-
 
 # trf-ignore: TRF013  each half calls post_init, last
 class RecurrentHalf(QkvRecurrentPreTrainedModel):
