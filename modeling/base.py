@@ -1,12 +1,12 @@
 """The base class of every model: flags for transformers, initialisation, ties, loading and pushing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -204,6 +204,11 @@ def inputs_of(model_class: type[nn.Module]) -> Callable[[Forward], Forward]:
         return typed
 
     return decorate
+
+
+def tensor_of(inputs: Mapping[str, object], name: str) -> Tensor | None:
+    """Return one of the inputs of a model that is a tensor."""
+    return cast("Tensor | None", inputs.get(name))
 
 
 def exactly_one(**given: object) -> None:

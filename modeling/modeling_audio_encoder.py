@@ -11,7 +11,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.inputs import check_input_kind
 from .checks.sound import check_blank
 from .heads.loss import Count, ctc_loss
@@ -78,11 +78,13 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
 
     @inputs_of(QkvAudioEncoderModel)
     @can_return_tuple
-    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> CausalLMOutput:
+    def forward(
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
+    ) -> CausalLMOutput:
         """Score words by token; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, words) -100 at padding."""
         outputs = self.model(**inputs)
         logits = self.lm_head(self.dropout(outputs.last_hidden_state))
-        mask = self.model.padding_mask(inputs.get("attention_mask"), logits)
+        mask = self.model.padding_mask(tensor_of(inputs, "attention_mask"), logits)
         mask = logits.new_ones(logits.shape[:2]) if mask is None else mask
         loss = ctc_loss(logits, labels, mask.long().sum(-1), self.config, num_items_in_batch)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -22,7 +22,7 @@ from transformers.utils.generic import ModelOutput, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.keywords import CACHE, cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
@@ -171,11 +171,11 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
     @inputs_of(QkvDecoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> SequenceClassifierOutputWithPast:
         """Score rows by their last token, found by `attention_mask` or `pad_token_id`; `labels` as for encoders."""
         outputs = self.model(**inputs)
-        real = self.real_tokens(inputs.get("input_ids"), inputs.get("attention_mask"))
+        real = self.real_tokens(tensor_of(inputs, "input_ids"), tensor_of(inputs, "attention_mask"))
         logits = self.score(last_token(outputs.last_hidden_state, real))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
@@ -204,7 +204,7 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
     @inputs_of(QkvDecoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(**inputs)
@@ -230,7 +230,7 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
         outputs = self.model(**inputs)

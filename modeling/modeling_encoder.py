@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .frontends.tokens import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
@@ -155,10 +155,10 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
-        check_marks_given(self.config, inputs.get("global_attention_mask"))
+        check_marks_given(self.config, tensor_of(inputs, "global_attention_mask"))
         outputs = self.read(**inputs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -177,11 +177,11 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> MultipleChoiceModelOutput:
         """Score choices, a dimension of every input after the batch; `labels` (B,) is the right one."""
-        check_marks_given(self.config, inputs.get("global_attention_mask"))
-        choices = count_choices(inputs.get("input_ids"), inputs.get("inputs_embeds"))
+        check_marks_given(self.config, tensor_of(inputs, "global_attention_mask"))
+        choices = count_choices(tensor_of(inputs, "input_ids"), tensor_of(inputs, "inputs_embeds"))
         many = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and value.ndim > 1}
         outputs = self.model(**inputs | {name: value.flatten(0, 1) for name, value in many.items()})
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
@@ -205,7 +205,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(**inputs)
@@ -233,10 +233,10 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
-        check_marks_given(self.config, inputs.get("global_attention_mask"))
+        check_marks_given(self.config, tensor_of(inputs, "global_attention_mask"))
         outputs = self.model(**inputs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

@@ -3,6 +3,7 @@
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 import torch
@@ -198,7 +199,7 @@ def other_fields(outputs: ModelOutput) -> dict[str, Any]:
     return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
 
 
-def are_missing(inputs: dict[str, Any], *names: str) -> bool:
+def are_missing(inputs: Mapping[str, object], *names: str) -> bool:
     """Return True where none of these inputs was given."""
     return all(inputs.get(name) is None for name in names)
 
@@ -239,7 +240,7 @@ class Seq2SeqLMBase(SharedTablesMixin):
         return shift_right(labels, self.config)
 
     def predict(
-        self, labels: Tensor | None, num_items_in_batch: Count, skip_logits: bool | None, inputs: dict[str, Any]
+        self, labels: Tensor | None, num_items_in_batch: Count, skip_logits: bool | None, inputs: dict[str, object]
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing.
 
@@ -270,7 +271,7 @@ class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyM
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
         return self.predict(labels, num_items_in_batch, skip_logits, inputs)

@@ -4,7 +4,6 @@ Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from transformers.modeling_outputs import (
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .base import can_return_tuple, inputs_of
+from .base import can_return_tuple, inputs_of, tensor_of
 from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
@@ -45,11 +44,11 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         super().__init__(config)
         self.model = QkvEncoderDecoderModel(config)
 
-    def read(self, **inputs: Any) -> Seq2SeqModelOutput:
+    def read(self, **inputs: object) -> Seq2SeqModelOutput:
         """Run both stacks; decoder inputs default to shifted `input_ids`; a text is read once, without a cache."""
-        ids: Tensor | None = inputs.get("input_ids")
+        ids = tensor_of(inputs, "input_ids")
         if ids is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
-            check_right_padding(inputs.get("attention_mask"))
+            check_right_padding(tensor_of(inputs, "attention_mask"))
             inputs["decoder_input_ids"] = shift_right(ids, self.config)
         outputs: Seq2SeqModelOutput = self.model(**inputs | {"use_cache": bool(inputs.get("use_cache"))})
         return outputs
@@ -89,14 +88,15 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
     @inputs_of(QkvEncoderDecoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> Seq2SeqSequenceClassifierOutput:
         """Score each row by the last `eos_token_id` of `input_ids`, without ids by the last token before the padding.
 
         Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
         """
         outputs = self.read(**inputs)
-        pooled = self.dropout(self.pool(outputs[0], inputs.get("input_ids"), inputs.get("attention_mask")))
+        ids, mask = tensor_of(inputs, "input_ids"), tensor_of(inputs, "attention_mask")
+        pooled = self.dropout(self.pool(outputs[0], ids, mask))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **other_fields(outputs))
@@ -127,7 +127,7 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) in the decoder's inputs, ignored outside them.
 

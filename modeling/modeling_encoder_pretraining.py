@@ -3,15 +3,13 @@
 Shapes: B batch, T tokens, L tokens between the first and the last of a row, V vocabulary.
 """
 
-from typing import Any
-
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .base import QkvPreTrainedModel, can_return_tuple, inputs_of
+from .base import QkvPreTrainedModel, can_return_tuple, inputs_of, tensor_of
 from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
@@ -63,7 +61,7 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> MaskedLMOutput:
         """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere.
 
@@ -94,7 +92,7 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         next_sentence_label: Tensor | None = None,
         num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> BertForPreTrainingOutput:
         """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0.
 
@@ -134,12 +132,12 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> TokenClassifierOutput:
         """Detect replaced tokens; `labels` (B, T) are 1 for replaced, 0 for original ones, -100 for padding."""
         outputs = self.model(**inputs)
         logits = self.classifier(outputs.last_hidden_state)
-        loss = replaced_tokens(logits, labels, inputs.get("attention_mask"), num_items_in_batch)
+        loss = replaced_tokens(logits, labels, tensor_of(inputs, "attention_mask"), num_items_in_batch)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -175,12 +173,12 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
     def forward(
-        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
         head, asked = self.model.contact_head, wants_weights(self.config, inputs)
         outputs = self.model(**inputs | {"output_attentions": asked or head.reads_attention})
-        residues, places = find_residues(inputs.get("attention_mask"), outputs.last_hidden_state)
+        residues, places = find_residues(tensor_of(inputs, "attention_mask"), outputs.last_hidden_state)
         logits = select_pairs(head(outputs.last_hidden_state, outputs.attentions, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"

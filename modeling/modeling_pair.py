@@ -13,7 +13,7 @@ from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
-from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.inputs import check_embeddings
 from .checks.keywords import check_keywords
 from .frontends import FRONTENDS
@@ -164,9 +164,9 @@ class PairHead(QkvPreTrainedModel):
 
     @inputs_of(QkvPairModel)
     @can_return_tuple
-    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> ModelOutput:
+    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object) -> ModelOutput:
         """Score residues or pairs, with a loss if there are `labels`, which are -100 where none is due."""
-        return self.output(self.model(**inputs), inputs.get("attention_mask"), labels, num_items_in_batch)
+        return self.output(self.model(**inputs), tensor_of(inputs, "attention_mask"), labels, num_items_in_batch)
 
 
 class PairLevelHead(PairHead):

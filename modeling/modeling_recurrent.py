@@ -123,7 +123,9 @@ class QkvRecurrentForConditionalGeneration(
 
     @inputs_of(QkvRecurrentModel)
     @can_return_tuple
-    def forward(self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: Any) -> Seq2SeqLMOutput:
+    def forward(
+        self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
+    ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
             inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)

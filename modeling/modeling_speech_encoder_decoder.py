@@ -123,7 +123,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         skip_logits: bool | None = None,
-        **inputs: Any,
+        **inputs: object,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; `attention_mask` (B, L) is 0 at padded frames."""
         return self.predict(labels, num_items_in_batch, skip_logits, inputs)

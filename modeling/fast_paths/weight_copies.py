@@ -5,7 +5,7 @@ Shapes: B batch, N outputs and M inputs of a linear map, R rows.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -144,9 +144,10 @@ def is_bare(module: nn.Module) -> bool:
     return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 
-def width_of_copies(model: Any) -> int:
+def width_of_copies(model: nn.Module) -> int:
     """Return how many outputs for each input a map has that gets a copy: fewer in a model of fewer bytes."""
-    size = sum(each.weight.nbytes for each in model.modules() if is_bare(each) and can_copy(each))
+    linears = [cast(nn.Linear, each) for each in model.modules() if is_bare(each) and can_copy(each)]
+    size = sum(each.weight.nbytes for each in linears)
     return 1 if size <= MOST_COPIED else WIDE
 
 
