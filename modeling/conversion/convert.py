@@ -3,7 +3,7 @@
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from .encoder_rotary import ROTARY_ENCODERS
 from .files import Model, check_tensors_placed, filled, load, located, named
 from .image_models import IMAGE_MODELS
 from .speech import SPEECH
-from .weights import Row, Weights, convert, owned
+from .weights import Weights, convert, owned
 
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
@@ -87,7 +87,8 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     config = conversion.write(model.config)
     weights = model.state_dict(keep_vars=True)
     if getattr(model.config, "position", None) == "rope":
-        weights |= {ours: frequencies(model.config) for ours, _ in frequency_names(conversion.rows)}
+        stored = [name for row in conversion.rows for name in row.ours if name.endswith(FREQUENCIES)]
+        weights |= {name: frequencies(model.config) for name in stored}
     weights = owned(convert(conversion.rows, weights, model.config, reading=False), model, copies=copies)
     computed = frozenset(name for row in conversion.rows if not row.ours for name in row.theirs)
     return built(getattr(transformers, conversion.theirs), config, weights, model, computed=computed)
@@ -212,25 +213,6 @@ def frequencies(config: Any) -> Tensor:
     return RotaryPosition(config).frequencies(torch.zeros(1))[0]
 
 
-def frequency_names(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """Return the names of frequencies in a table of rows, ours and theirs."""
-    return [(row.ours[0], row.theirs[0]) for row in rows if row.ours and row.ours[0].endswith(FREQUENCIES)]
-
-
-def rounded_tables(official: PreTrainedModel) -> bool:
-    """Return whether an official model rounds positions to single precision that ours computes in use.
-
-    Frequencies that were rounded to half precision are the same on both sides.
-    """
-    rows, buffers = (
-        [row for each in official_conversions(official) for row in each.rows],
-        dict(official.named_buffers()),
-    )
-    stored = [buffers[name] for _, name in frequency_names(rows) if name in buffers]
-    sinusoids = any("sinusoids" in row.changes for row in rows)
-    return sinusoids or any(not torch.equal(each, each.half().to(each)) for each in stored)
-
-
 def built(
     model_class: type[Model],
     config: PreTrainedConfig,
@@ -243,8 +225,8 @@ def built(
     backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"
     backend = backend if model_class._supports_sdpa else "eager"
     backends = dict.fromkeys(("", *(part for part in config.sub_configs if part != "backbone_config")), backend)
-    options: dict[str, Any] = {"state_dict": weights, "dtype": like.dtype, "attn_implementation": backends}
-    model, unplaced = filled(model_class, type(like).__name__, config, computed=computed, **options)
+    options = {"dtype": like.dtype, "attn_implementation": backends}
+    model, unplaced = filled(model_class, type(like).__name__, config, weights, computed, **options)
     check_tensors_placed(type(like).__name__, model_class.__name__, unplaced)
     # It would keep today's names when it is saved, where every release of transformers reads the published ones.
     del model._weight_conversions

@@ -156,7 +156,7 @@ def feed_forward_proj(value: Value, ours: Values) -> str:
     return f"gated-{'gelu' if act == 'gelu_new' else act}" if ours["feed_forward"] == "glu" else act
 
 
-STACK: Fields = {
+T5_STACK: Fields = {
     **renames("hidden_size=d_model num_attention_heads=num_heads head_dim=d_kv intermediate_size=d_ff"),
     **renames("num_hidden_layers=num_layers norm_eps=layer_norm_epsilon"),
     **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
@@ -168,10 +168,10 @@ STACK: Fields = {
         "feed_forward_proj", lambda name, theirs: "glu" if name.startswith("gated-") else "mlp", feed_forward_proj
     ),
 }
-PLAIN = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
+T5_WORDS = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
 
 
-def stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> Rows:
+def t5_stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> Rows:
     """Return the rows of a stack; the feed-forward follows one attention in the encoder, two in the decoder."""
     block, mlp = f"{theirs}.block.*.layer", f"{theirs}.block.*.layer.{feed_forward}"
     return (
@@ -186,8 +186,8 @@ def stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAtten
     )
 
 
-DECODER: Rows = (
-    *stack("decoder.", "decoder", 2),
+T5_DECODER: Rows = (
+    *t5_stack("decoder.", "decoder", 2),
     ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
     ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
 )
@@ -195,13 +195,13 @@ T5 = Architecture(
     "t5",
     QkvEncoderDecoderConfig,
     {
-        **both(STACK),
+        **both(T5_STACK),
         **renames("decoder.num_hidden_layers=num_decoder_layers decoder.scale_logits=scale_decoder_outputs"),
         "bos_token_id": "bos_token_id",
         "decoder_start_token_id": default("decoder_start_token_id", "pad_token_id"),
     },
-    both(PLAIN),
-    (*stack("encoder.", "encoder", 1), *DECODER),
+    both(T5_WORDS),
+    (*t5_stack("encoder.", "encoder", 1), *T5_DECODER),
     # The classifier's base has another name.
     (MODEL, SCORED, replace(TEXTS, prefix="transformer."), ANSWERS),
     # Theirs says it is tied always; whether the table is shared, the weights show. Its buckets know no longest text.
@@ -217,9 +217,9 @@ MT5 = replace(
 T5_ENCODER = Architecture(
     "t5",
     QkvEncoderConfig,
-    {**STACK, "bos_token_id": "bos_token_id"},
-    PLAIN,
-    stack("", "encoder", 1),
+    {**T5_STACK, "bos_token_id": "bos_token_id"},
+    T5_WORDS,
+    t5_stack("", "encoder", 1),
     (replace(MODEL, theirs="EncoderModel"), TOKENS),
     prefix="transformer.",
     free="tie_word_embeddings initializer_range max_position_embeddings",
@@ -236,14 +236,13 @@ def local(plain: Architecture, part: str, heads: int, *decoder: tuple[str, ...])
         model_type="longt5",
         fields={**plain.fields, f"{part}sliding_window": window},
         words={**plain.words, f"{part}pattern": "sliding"},
-        rows=(*stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
+        rows=(*t5_stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
         heads=plain.heads[:heads],
         inert=f"{plain.inert} global_block_size",
     )
 
 
 # mT5 without a scale before its head is T5 v1.1, and a model that is both is stored as T5.
-WHOLE = (T5, MT5, local(T5, "encoder.", 2, *DECODER))
-T5_KIN = (*WHOLE, T5_ENCODER, replace(T5_ENCODER, model_type="mt5"), local(T5_ENCODER, "", 1))
-
-ENCODER_DECODERS = (*T5_KIN, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)
+WHOLE = (T5, MT5, local(T5, "encoder.", 2, *T5_DECODER))
+HALVES = (T5_ENCODER, replace(T5_ENCODER, model_type="mt5"), local(T5_ENCODER, "", 1))
+ENCODER_DECODERS = (*WHOLE, *HALVES, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)

@@ -134,12 +134,11 @@ def trunk_from_transformers(
 ) -> Model:
     """Return the folding trunk of a stock `EsmForProteinFolding`, or a bare `EsmFoldingTrunk`, as a qkv model.
 
-    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head. All
-    else, ESM-2, the structure module and the other heads, stays in the stock model; a warning names it. The stock
-    `seq_feats` are `inputs_embeds` of ours, and bins of `EsmFoldingTrunk.distogram` are `distance_bins`, new ones in
-    each pass, so call ours once for each: with `num_recycles=0`, and as `recycled` with
-    the states of the call before. The stock `lm_head` reads `last_hidden_state` (`QkvPairForMaskedLM` lacks the last
-    update of pairs, which stock recycles). Without a table of residues (`embed_aa=False`) ours is of zeros.
+    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head; a warning names the
+    parts that stay in the stock model. The stock `seq_feats` are `inputs_embeds` of ours, and bins of
+    `EsmFoldingTrunk.distogram` are `distance_bins`, new ones in each pass, so call ours once for each: with
+    `num_recycles=0`, and as `recycled` with the states of the call before. The stock `lm_head` reads
+    `last_hidden_state`. Without a table of residues (`embed_aa=False`) ours is of zeros.
 
     Source: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
     """
@@ -148,7 +147,7 @@ def trunk_from_transformers(
     weights = convert(conversion.rows, stock.state_dict(keep_vars=True), config, reading=True)
     weights.setdefault(embedding(conversion), like.new_zeros(config.vocab_size, config.hidden_size))
     weights = owned(weights, stock, copies=True)
-    model, unplaced = filled(model_class, conversion.theirs, config, state_dict=weights, dtype=like.dtype)
+    model, unplaced = filled(model_class, conversion.theirs, config, weights, dtype=like.dtype)
     check_tensors_placed(conversion.theirs, model_class.__name__, unplaced)
     left = ", ".join(row.theirs[0].removesuffix(".**") for row in conversion.rows if not row.ours)
     logger.warning(f"{model_class.__name__} holds the folding trunk of {conversion.theirs}, without {left}")

@@ -7,17 +7,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration.saved_config import check_saved_config
 
 Json = dict[str, Any]
 Model = TypeVar("Model", bound=PreTrainedModel)
-CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model*.safetensors"
+# The last is model.safetensors or its shards, and no variant such as model.fp16.safetensors.
+CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model[.-][0s]*tensors"
+GENERATION, OF_CONFIG = "generation_config.json", {"config_file_name": CONFIG, "_from_model_config": True}
 # Tokenizers and processors belong to a model whatever its weights are called.
 COMPANIONS = tuple(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt "
@@ -57,7 +60,7 @@ def at_revision(name: str, revision: str | None) -> tuple[str, str | None]:
 
 def fetched(name: str, revision: str | None) -> Path:
     """Fetch the files that conversion reads of a Hub checkpoint, and return their folder in the cache."""
-    wanted = [CONFIG, "generation_config.json", INDEX, WEIGHTS, *COMPANIONS]
+    wanted = [CONFIG, GENERATION, INDEX, WEIGHTS, *COMPANIONS]
     return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
 
 
@@ -125,27 +128,35 @@ def load(
 ) -> tuple[Model, set[str]]:
     """Load a checkpoint with all of its weights, and return the model and the tensors it has no place for.
 
-    `within` is the context in which the model is filled.
+    Each tensor is mapped to memory by itself: one mapping of a file would keep all of it in memory until the last of
+    its tensors has been converted. `within` is the context in which the model is filled.
     """
+    weights: dict[str, torch.Tensor] = {}
+    for name, file in stored_tensors(folder).items():
+        with safe_open(file, framework="pt") as opened:
+            weights[name] = opened.get_tensor(name)
+    if not weights:
+        raise ValueError(f"{folder} has no model.safetensors and no shards of it; convert its weights first")
     with unreadable(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        check_layers(folder, config)
+        check_layers(folder, config, len(weights))
         with quiet(), within():
-            return filled(model_class, str(folder), config, folder, use_safetensors=True, **options)
+            model, unplaced = filled(model_class, str(folder), config, weights, **options)
+        if model.can_generate():  # before there was a file for these settings, the config held them
+            old: Any = {} if (folder / GENERATION).is_file() else OF_CONFIG
+            model.generation_config = GenerationConfig.from_pretrained(folder, **old)
+    return model, unplaced
 
 
 # The counts of layers in configs; `num_hidden_layers` has other names in some, which it is an alias of.
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
 
-def check_layers(folder: Path, config: PreTrainedConfig) -> None:
+def check_layers(folder: Path, config: PreTrainedConfig, tensors: int) -> None:
     """Raise ValueError where a config has more layers than there are tensors, before all of them are built."""
-    tensors, parts = (
-        len(stored_tensors(folder)),
-        [config, *(getattr(config, name) for name in config.sub_configs)],
-    )
+    parts = [config, *(getattr(config, name) for name in config.sub_configs)]
     for name, count in ((name, getattr(part, name, 0)) for part in parts for name in LAYERS):
-        if isinstance(count, int) and count > tensors > 0:
+        if isinstance(count, int) and count > tensors:
             raise ValueError(f"{folder / CONFIG} has {name}={count}, and there are {tensors} tensors; mend the config")
 
 
@@ -153,19 +164,19 @@ def filled(
     model_class: type[Model],
     source: str,
     config: PreTrainedConfig,
-    folder: Path | None = None,
+    weights: dict[str, torch.Tensor],
     computed: frozenset[str] = frozenset(),
     **options: object,
 ) -> tuple[Model, set[str]]:
-    """Make a model of the weights of a folder or a `state_dict`; return it and the names of weights without a place.
+    """Make a model of weights from a source, and return it and the names of weights without a place.
 
     ValueError for a weight of another shape, and for one that is missing, which transformers would fill with random
     numbers; it computes some. An official base model without the weights of its pooler has none.
     """
+    # transformers builds on the meta device, and takes these tensors as they are.
     from_weights: Any = model_class.from_pretrained
-    model, report = from_weights(
-        folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **options
-    )
+    loading = {"state_dict": weights, "ignore_mismatched_sizes": True, "output_loading_info": True}
+    model, report = from_weights(None, config=config, **loading, **options)
     for name, shape, wanted in sorted(report["mismatched_keys"]):
         raise ValueError(
             f"tensor {name} of {source} has shape {tuple(shape)} where {model_class.__name__} has {tuple(wanted)}; "

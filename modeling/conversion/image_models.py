@@ -127,7 +127,6 @@ DINOV2 = Architecture(
     inert="stage_names out_features out_indices apply_layernorm reshape_hidden_states",
 )
 
-
 # In the first release the id of another token was the end of a text, so the text is read at the highest id instead.
 LEGACY_END = 2
 TEXT_FIELDS: Fields = {
@@ -205,12 +204,10 @@ CLIP = Architecture(
 )
 
 
-BACKBONE = "backbone_config."
-
-
 def read_backbone(value: object, theirs: Values) -> Values:
     """Read the config of a backbone from the fields that lie flat."""
-    return {name.removeprefix(BACKBONE): item for name, item in theirs.items() if name.startswith(BACKBONE)}
+    named = {name.partition("."): item for name, item in theirs.items()}
+    return {name: item for (part, _, name), item in named.items() if part == "backbone_config"}
 
 
 DETR = Architecture(

@@ -10,14 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.modeling.conversion.convert import (
-    is_ours,
-    official_conversions,
-    open_checkpoint,
-    read,
-    rounded_tables,
-    write,
-)
+from qkv.modeling.conversion.convert import is_ours, official_conversions, open_checkpoint, read, write
 from qkv.modeling.conversion.files import stored_tensors
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.inspector import identical
@@ -73,6 +66,16 @@ def open_model(
     return open_checkpoint(folder, dtype=dtype, within=within, attn_implementation="eager").eval()
 
 
+def rounded_tables(official: PreTrainedModel) -> bool:
+    """Return whether an official model rounds positions to single precision that ours computes in use.
+
+    Frequencies that were rounded to half precision are the same on both sides.
+    """
+    stored = [tensor for name, tensor in official.state_dict().items() if name.endswith("inv_freq")]
+    sinusoids = any("sinusoids" in row.changes for each in official_conversions(official) for row in each.rows)
+    return sinusoids or any(not torch.equal(tensor, tensor.half().to(tensor)) for tensor in stored)
+
+
 def count(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
     """Count the parameters, buffers and stored tensors of a model, each tensor once."""
     return {
@@ -87,14 +90,12 @@ def count(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
 def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield (output, its largest and mean difference and its largest number) of each output of both models."""
     for name, expected in one.items():
+        apart = torch.tensor(torch.inf)
         if name in other and other[name].shape == expected.shape:
             apart = (other[name].double() - expected.double()).abs()
-            yield (
-                name,
-                {"max": apart.max().item(), "mean": apart.mean().item(), "scale": expected.abs().max().item()},
-            )
-        elif name in other or "layers" in name:
-            yield name, {"max": float("inf"), "mean": float("inf"), "scale": expected.abs().max().item()}
+        elif name not in other and "layers" not in name:
+            continue
+        yield name, {"max": apart.max().item(), "mean": apart.mean().item(), "scale": expected.abs().max().item()}
 
 
 def first_diverging(certificate: Certificate) -> str | None:
@@ -138,14 +139,10 @@ def problems(certificate: Certificate) -> list[str]:
     if layer := certificate["first diverging layer"]:
         worst = certificate["layers"][layer]
         apart = ", ".join(f"{worst[name]['max']:.1e} in {name}" for name in ("float64", "float32"))
-        said.append(
-            f"the first diverging layer is {layer} (by {apart}, at numbers up to {worst['float64']['scale']:.1e})"
-        )
-    said += [
-        f"{kind} generation gives other tokens"
-        for kind, equal in certificate.get("generation", {}).items()
-        if not equal
-    ]
+        scale = worst["float64"]["scale"]
+        said.append(f"the first diverging layer is {layer} (by {apart}, at numbers up to {scale:.1e})")
+    other = [kind for kind, equal in certificate.get("generation", {}).items() if not equal]
+    said += [f"{kind} generation gives other tokens" for kind in other]
     if different := certificate["way back"]["different"]:
         said.append(f"converted back, {len(different)} tensors are others, {different[0]} the first")
     return said

@@ -18,22 +18,15 @@ SEED, BATCH, LENGTH, TARGET, NEW = 0, 3, 24, 12, 8
 
 
 class DoublePrecision(TorchFunctionMode):
-    """Compute in double precision where code asks for single precision, for any dtype of the model.
+    """Compute in double precision where code asks for single precision: norms, softmax and angles.
 
-    Norms, softmax and angles are, in transformers and here. Two sums in another order then differ by 1e-7, and so
-    does a small mistake; with nothing rounded to single precision the mistake is what is left.
+    Two sums in another order differ by 1e-7 in single precision, and so does a small mistake.
     """
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func = Tensor.double if func is Tensor.float else func
-        return func(*map(widened, args), **{name: widened(value) for name, value in (kwargs or {}).items()})
-
-
-def widened(value: Any) -> Any:
-    """Return double precision for single."""
-    return torch.float64 if value is torch.float32 else value
+        wide = [torch.float64 if value is torch.float32 else value for value in (*args, *(kwargs or {}).values())]
+        return func(*wide[: len(args)], **dict(zip(kwargs or (), wide[len(args) :], strict=True)))
 
 
 @contextmanager
@@ -74,17 +67,12 @@ def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tenso
     if config.is_encoder_decoder:
         return translation(config, generator, name)
     # The last real token of a row, which decides its class, is found by the padding id.
-    inputs = tokens(getattr(config, "encoder", config), generator, batch=BATCH if has_padding(config) else 1)
+    batch = BATCH if config.pad_token_id is not None else 1
+    inputs = tokens(getattr(config, "encoder", config), generator, batch=batch)
     if getattr(config, "type_vocab_size", 0) > 1:
-        inputs["token_type_ids"] = (
-            torch.arange(inputs["input_ids"].shape[-1]).gt(5).long().expand_as(inputs["input_ids"])
-        )
+        ids = inputs["input_ids"]
+        inputs["token_type_ids"] = torch.arange(ids.shape[-1]).gt(5).long().expand_as(ids)
     return with_eos(inputs, config) if getattr(config, "pooling", "first") == "end" else inputs
-
-
-def has_padding(config: Any) -> bool:
-    """Return whether rows may have different lengths."""
-    return config.pad_token_id is not None
 
 
 def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch: int = BATCH) -> dict[str, Tensor]:

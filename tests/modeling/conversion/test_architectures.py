@@ -17,8 +17,7 @@ from errors import raises_sentence
 from families import variant
 from families.inputs import END, PAD, tokens, translation
 from qkv.modeling.conversion.config import canonical
-from qkv.modeling.conversion.convert import frequencies, frequency_names, observe, read
-from qkv.modeling.conversion.weights import expanded
+from qkv.modeling.conversion.convert import frequencies, observe, read
 
 TABLES = tables.beside(__file__)
 
@@ -247,8 +246,6 @@ def test_frequencies_stay_rounded_as_they_are_stored(rounded: str, tmp_path: Pat
 
 
 def test_frequencies_follow_from_the_config() -> None:
-    rows = expanded((("model.position.inv_freq", "esm.rotary_embeddings.inv_freq"), ("norm", "final_norm")))
-    assert frequency_names(rows) == [("model.position.inv_freq", "esm.rotary_embeddings.inv_freq")]
     config = tiny.encoder(position="rope")
     weights = {"model.position.inv_freq": frequencies(config)}
     observe(config, weights)

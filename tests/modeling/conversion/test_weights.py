@@ -63,24 +63,16 @@ def test_every_change_has_a_row_here() -> None:
     assert {change.split()[0] for _, _, *changes in ROWS for change in changes} == set(CHANGES)
 
 
-def test_layers_keep_their_numbers_and_parts_their_order() -> None:
+def test_a_fused_projection_is_split_by_part_or_head_by_head() -> None:
     original = theirs()
     ours = convert(TABLE, original, CONFIG, reading=True)
-    for layer in (0, 1):
-        query, key, value = original[f"h.{layer}.qkv.weight"].T.split(4)
-        for name, part in (("q", query), ("k", key), ("v", value)):
-            assert torch.equal(ours[f"layers.{layer}.{name}.weight"], part)
-            assert ours[f"layers.{layer}.{name}.bias"].shape == (4,)
     assert torch.equal(ours["encoder.norm.bias"], original["encoder.ln.bias"])
-
-
-def test_parts_may_take_turns_head_by_head() -> None:
-    original = theirs()
-    ours = convert(TABLE, original, CONFIG, reading=True)
-    heads = original["heads.qkv.weight"].view(2, 3, 2, 4)
-    for index, name in enumerate("qkv"):
-        assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
-        assert ours[f"heads.{name}.bias"].shape == (4,)
+    for layer in (0, 1):
+        fused, heads = original[f"h.{layer}.qkv.weight"].T.split(4), original["heads.qkv.weight"].view(2, 3, 2, 4)
+        for index, name in enumerate("qkv"):
+            assert torch.equal(ours[f"layers.{layer}.{name}.weight"], fused[index])
+            assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
+            assert ours[f"layers.{layer}.{name}.bias"].shape == ours[f"heads.{name}.bias"].shape == (4,)
 
 
 def test_names_of_one_tensor_become_one_and_again_many() -> None:
