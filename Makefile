@@ -19,7 +19,7 @@ TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers-$(TRANSFORMERS)
 LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
 PYTEST_OVER = bin/python -P -m pytest -q
 
-.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser common-suite cells soak fuzz test-hub cards docs long-range fold-toy release install
+.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser common-suite cells soak fuzz cards docs long-range fold-toy release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -161,11 +161,6 @@ fold-toy: install
 	mkdir -p model_cards/fold-toy
 	cp $(FOLDED)/record.json $(FOLDED)/*.png model_cards/fold-toy
 	$(LAB) card model_cards/fold-toy
-
-# The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
-# their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.
-test-hub: install
-	QKV_TEST_HUB=$${QKV_TEST_HUB:-https://huggingface.co} $(VENV)/bin/pytest -rs tests/hub/test_push_to_hub.py
 
 # The files of a release, from the last commit: everything built twice and compared, a bill of materials of what users
 # install, sums, and with SIGN=key.pem (or SIGN=keyless) their signature.

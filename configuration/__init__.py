@@ -4,7 +4,7 @@ from transformers import AutoConfig
 
 from . import presets
 from .configuration_audio_encoder import QkvAudioEncoderConfig
-from .configuration_base import QkvConfig, model_configs
+from .configuration_base import model_configs
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
@@ -14,12 +14,9 @@ from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
-from .saved_config import check_saved_config
 
 # All that a model can be loaded by; others are parts.
 CONFIGS = tuple(config_class for config_class in model_configs() if config_class.auto_classes)
-
-QkvConfig.check_saved = staticmethod(check_saved_config)
 
 for config_class in CONFIGS:
     AutoConfig.register(config_class.model_type, config_class)

@@ -20,17 +20,10 @@ from .axes import (
     ProjectionName,
 )
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
-from .fields import Derived, Fields, at_least, check_choice, positive, rate
+from .fields import Derived, Fields, at_least, check_choice, positive, rate, size_of
 
-# Each kind of rope scaling with the parameters it cannot do without.
-ROPE_NEEDS = {
-    "default": (),
-    "linear": ("factor",),
-    "dynamic": ("factor",),
-    "yarn": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
-}
-ROPE_TYPES = tuple(ROPE_NEEDS)
+# Kinds of rope scaling; transformers names the parameters that one of them lacks.
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 # Numbers among rotary parameters with their bounds; all are above 0.
 POSITIVE = "rope_theta original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
 ROPE_NUMBERS = {**dict.fromkeys(POSITIVE, (0, inf)), "factor": (1, inf), "partial_rotary_factor": (0, 1)}
@@ -41,11 +34,9 @@ class AttentionConfig(PatternConfig):
 
     Args:
         num_attention_heads: Number of query heads.
-        num_key_value_heads: Number of key-value heads; fewer than `num_attention_heads` is grouped-query attention, 1
-            is multi-query attention. None is `num_attention_heads`.
+        num_key_value_heads: Number of key-value heads of grouped-query attention. None is `num_attention_heads`.
         head_dim: Width of one head. None is `hidden_size // num_attention_heads`.
-        attention_bias: Which projections have a bias: all, none, or those listed. Whisper has none on `k_proj`, Qwen2
-            none on `o_proj`.
+        attention_bias: Projections that have a bias: all, none, or a list (Whisper has none on `k_proj`).
         query_key_norm: Whether the queries and keys of each head are normalised (Qwen3).
         attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2).
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
@@ -55,27 +46,24 @@ class AttentionConfig(PatternConfig):
             `xpos`, rotated queries and keys (Llama); `alibi`, `t5` and `kerple`, a bias on the scores; `none`.
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
-        rope_parameters: Parameters of `position="rope"` as in transformers: `rope_type`, `rope_theta` and those of its
-            scaling, and `inv_freq_dtype`, to which frequencies are rounded (float16 of ESM-2); or a dict of them for
-            each pattern (ModernBERT).
+        rope_parameters: Parameters of `position="rope"` as in transformers, and `inv_freq_dtype`, to which frequencies
+            are rounded (float16 of ESM-2); or a dict of them for each pattern (ModernBERT).
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
-        kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in time
-            that grows with the length and not with its square, and with a cache of one size; `gated_delta`, such a
-            cache whose values are replaced and forgotten (Gated DeltaNet), for decoders and the texts of pairs alone.
-        feature_map: Map of queries and keys to features for `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer);
-            `relu` (cosFormer, without its cosines).
+        kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in
+            linear time with a cache of one size; `gated_delta`, such a cache that replaces and forgets values (Gated
+            DeltaNet), for decoders and the texts of pairs alone.
+        feature_map: Features of `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer); `relu` (cosFormer).
     """
 
-    # A key that transformers would warn about.
     ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype"}  # type: ignore[misc]  # no field here
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
 
     hidden_size: int = at_least(1, 768)
     num_attention_heads: int = at_least(1, 12)
-    num_key_value_heads: Derived = at_least(1)
-    head_dim: Derived = at_least(1)
+    num_key_value_heads: Derived = size_of("num_attention_heads")
+    head_dim: Derived = at_least(1, follows=lambda config: head_size(config.hidden_size, config.num_attention_heads))
     attention_bias: bool | list[ProjectionName] = True
     query_key_norm: bool = False
     attention_gate: bool = False
@@ -94,11 +82,6 @@ class AttentionConfig(PatternConfig):
         turned = self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs
         if turned and self.position not in ROTARY_POSITIONS:
             raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None and self.num_attention_heads > 0:
-            check_head_size(self.hidden_size, self.num_attention_heads)
-            self.head_dim = self.hidden_size // self.num_attention_heads
         if isinstance(self.attention_bias, list):
             biased = [name for name in get_args(ProjectionName) if name in self.attention_bias]
             self.attention_bias = bool(biased) if len(biased) in (0, 4) else biased
@@ -158,13 +141,19 @@ class AttentionConfig(PatternConfig):
 
     def validate_kernel(self) -> None:
         """Check that a kernel that keeps a state is asked for nothing that acts on single pairs of tokens."""
-        check_kernel(self)
+        if self.kernel in RECURRENT_KERNELS:
+            check_order(self)
+        if self.kernel in STATE_KERNELS:
+            check_no_scores(self)
 
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
         if self.position in ROTARY_POSITIONS:
             check_rope(dict(self.rope_parameters or {}), self.layer_patterns if self.rope_by_pattern else [])
-            super().validate_rope()
+            try:
+                super().validate_rope()
+            except KeyError as error:
+                raise ValueError(f"rope_parameters={self.rope_parameters}: {error.args[0]}") from None
 
 
 def grid_words(config: AttentionConfig) -> list[str]:
@@ -179,19 +168,16 @@ def check_grid(config: AttentionConfig, tokens: str) -> None:
         raise ValueError(f"{words[0]} needs tokens in rows of one length, which {tokens} do not fill; use another word")
 
 
-def check_head_size(hidden_size: int, heads: int) -> None:
-    """Raise ValueError where the hidden size does not divide into heads."""
+def head_size(hidden_size: int, heads: int) -> int:
+    """Return the width of a head; ValueError where the hidden size does not divide into heads."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
+    return hidden_size // heads
 
 
-def check_kernel(config: AttentionConfig) -> None:
-    """Raise ValueError where the kernel cannot do what other fields ask for."""
+def check_no_scores(config: AttentionConfig) -> None:
+    """Raise ValueError where a kernel that has no scores is asked to change or to hide some."""
     kernel, patterns = f"kernel={config.kernel!r}", {*config.layer_patterns} - {"full"}
-    if config.kernel in RECURRENT_KERNELS:
-        check_order(config)
-    if config.kernel not in STATE_KERNELS:
-        return
     if config.position in (*BIAS_POSITIONS, "xpos"):
         raise ValueError(f"{kernel} has no scores for position={config.position!r}; use 'rope' or kernel='softmax'")
     if patterns:
@@ -221,11 +207,8 @@ def check_rope(given: Fields, patterns: list[PatternName]) -> None:
 
 
 def check_scaling(given: Fields) -> None:
-    """Raise ValueError on an unknown type of scaling, and on missing or contradicting parameters."""
-    kind = str(given.get("rope_type", ""))
-    check_choice(ROPE_TYPES, "rope_type", kind)
-    if missing := [name for name in ROPE_NEEDS[kind] if name not in given]:
-        raise ValueError(f"rope_type={kind!r} needs {', '.join(missing)} in rope_parameters {given}")
+    """Raise ValueError on an unknown type of scaling, and on wrong or contradicting parameters."""
+    check_choice(ROPE_TYPES, "rope_type", str(given.get("rope_type", "")))
     for name, value in given.items():
         check_rope_parameter(name, value)
     for small, large in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):

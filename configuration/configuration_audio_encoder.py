@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
 from .configuration_attention import check_grid
+from .configuration_base import auto_classes_of
 from .configuration_stack import StackConfig
-from .fields import Derived, at_least, bounded, rate
+from .fields import Derived, at_least, bounded, rate, size_of
 
 
 def are_sizes(sizes: list[int] | tuple[int, ...]) -> bool:
@@ -19,8 +20,7 @@ class QkvAudioEncoderConfig(StackConfig):
 
     Args:
         num_mel_bins: Number of mel bins of a frame.
-        frame_layout: Axes of the spectrogram: `frames_first` (batch, frames, bins) or `bins_first` (batch, bins,
-            frames), as Whisper's feature extractor has it.
+        frame_layout: Axes: `frames_first` (batch, frames, bins) or `bins_first` (batch, bins, frames) of Whisper.
         frame_padding: What becomes of padded frames: `zeroed` before every convolution and not attended to, so that a
             batch gives what its rows give; `masked`, not attended to (Speech2Text); `unmasked` (Whisper).
         convolution: What follows each convolution: `plain`, a GELU (Whisper); `gated`, a GLU (Speech2Text).
@@ -44,11 +44,7 @@ class QkvAudioEncoderConfig(StackConfig):
 
     model_type = "qkv_audio_encoder"
     frontend: ClassVar[FrontendName] = "spectrogram"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_audio_encoder.QkvAudioEncoderConfig",
-        "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
-        "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of("audio_encoder", "QkvAudioEncoder", "CTC")
 
     num_mel_bins: int = at_least(1, 80)
     frame_layout: FrameLayoutName = "frames_first"
@@ -56,7 +52,7 @@ class QkvAudioEncoderConfig(StackConfig):
     convolution: ConvolutionName = "gated"
     conv_kernel_sizes: list[int] | tuple[int, ...] = bounded((5, 5), are_sizes, "be a list of whole numbers above 0")
     conv_strides: list[int] | tuple[int, ...] = bounded((2, 2), are_sizes, "be a list of whole numbers above 0")
-    conv_channels: Derived = at_least(1)
+    conv_channels: Derived = size_of("hidden_size")
     hop_length: int = at_least(1, 160)
     apply_spec_augment: bool = False
     mask_time_prob: float | int = rate(0.05)
@@ -71,13 +67,6 @@ class QkvAudioEncoderConfig(StackConfig):
     classifier_dropout: float | int = rate()
     ctc_zero_infinity: bool = False
     pad_token_id: int | None = 0
-
-    def __post_init__(self, **kwargs: object) -> None:
-        # JSON knows lists only, and a loaded config equals the saved one.
-        self.conv_kernel_sizes, self.conv_strides = list(self.conv_kernel_sizes), list(self.conv_strides)
-        if self.conv_channels is None:
-            self.conv_channels = self.hidden_size
-        super().__post_init__(**kwargs)
 
     @property
     def inputs_to_logits_ratio(self) -> int:

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from .fields import check_choice, check_value
+from .saved_config import check_saved_config
 
 # Names that transformers itself hands to a config without declaring them as fields, and settings of generation that
 # look like a misspelt field.
@@ -38,7 +39,7 @@ logger = logging.get_logger(__name__)
 Config = TypeVar("Config", bound="QkvConfig")
 
 
-def in_one_sentence(validate: Callable[[Any], None]) -> Callable[[Any], None]:
+def in_one_sentence(validate: Callable[[object], None]) -> Callable[[object], None]:
     """Wrap the `validate` of `strict` so that it raises the cause alone, as a ValueError."""
 
     @wraps(validate)
@@ -49,6 +50,16 @@ def in_one_sentence(validate: Callable[[Any], None]) -> Callable[[Any], None]:
             raise ValueError(str(error.__cause__ or error)) from None
 
     return validate_in_one_sentence
+
+
+def auto_classes_of(family: str, name: str, heads: str = "", **others: str) -> dict[str, str]:
+    """Map transformers' Auto classes to the classes of a family, by the files of its published copy.
+
+    `AutoModelForX` loads the head `…ForX`, but for `others`.
+    """
+    models = {"": "Model", **{f"For{head}": f"For{head}" for head in heads.split()}, **others}
+    named = {f"AutoModel{auto}": f"modeling_{family}.{name}{model}" for auto, model in models.items()}
+    return {"AutoConfig": f"configuration_{family}.{name}Config", **named}
 
 
 def model_configs() -> "list[type[QkvConfig]]":
@@ -99,11 +110,21 @@ def in_order(id2label: object) -> dict[int, str] | None:
     """Return labels in the order of their numbers, in which scores are read; ValueError where there are gaps."""
     if id2label is None:
         return None
-    given: dict[Any, Any] = id2label if isinstance(id2label, dict) else {"": None}
+    given: dict[object, str] = id2label if isinstance(id2label, dict) else {"": ""}
     labels, numbers = {str(number): given[number] for number in given}, list(map(str, range(len(given))))
     if {*labels} != {*numbers} or not all(isinstance(label, str | int) for label in labels.values()):
         raise ValueError(f"id2label={shortened(id2label)} is no dict of labels numbered 0, 1, … such as {{0: 'cat'}}")
     return {int(number): labels[number] for number in numbers}
+
+
+def complete(config: "QkvConfig") -> None:
+    """Set the fields that were left out and follow from others; JSON knows lists only, so tuples become lists."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if value is None and (follows := each.metadata.get("follows")):
+            setattr(config, each.name, follows(config))
+        elif isinstance(value, tuple):
+            setattr(config, each.name, list(value))
 
 
 class QkvConfig(PreTrainedConfig):
@@ -137,8 +158,6 @@ class QkvConfig(PreTrainedConfig):
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}
-    # The package checks saved configs, which anybody may have written; a published copy reads its config alone.
-    check_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -155,6 +174,7 @@ class QkvConfig(PreTrainedConfig):
         if self.label2id is not None and (self.id2label is None or not isinstance(self.label2id, dict)):
             raise ValueError(f"label2id={shortened(self.label2id)} must be a dict, with id2label beside it")
         self.id2label = in_order(self.id2label)
+        complete(self)
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
@@ -186,8 +206,7 @@ class QkvConfig(PreTrainedConfig):
     @property
     def embedding_width(self) -> int:
         """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
-        width: Any = getattr(self, "embedding_size", None) or getattr(self, "hidden_size", 0)
-        return int(width)
+        return int(getattr(self, "embedding_size", 0) or getattr(self, "hidden_size", 0))
 
     @property
     def output_attentions(self) -> bool:
@@ -204,9 +223,7 @@ class QkvConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls: type[Config], config_dict: dict[str, object], **kwargs: object) -> Config:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
-        if cls.check_saved is not None:
-            cls.check_saved(config_dict)
-        kind = config_dict.get("model_type", cls.model_type)
+        kind = check_saved_config(config_dict).get("model_type", cls.model_type)
         if kind != cls.model_type:
             raise ValueError(
                 f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "

@@ -3,37 +3,33 @@
 from typing import ClassVar
 
 from .axes import FrontendName
+from .configuration_base import auto_classes_of
 from .configuration_stack import BranchConfig, TextGridConfig
-from .fields import Derived, Fields, at_least, rate
+from .fields import Derived, Fields, at_least, rate, size_of
 
 
 class QkvDecoderConfig(BranchConfig, TextGridConfig):
     """Configure a causal stack over tokens, alone or as the decoder of an encoder-decoder.
 
     Args:
-        embedding_size: Width of token embeddings and of what the head reads; where it is not `hidden_size`, linear maps
-            without bias lead in and out (OPT-350m). None is `hidden_size`.
+        embedding_size: Width of token embeddings, mapped linearly in and out (OPT-350m). None is `hidden_size`.
         scale_logits: Whether the head reads the last hidden state divided by sqrt(hidden_size) (T5 v1.0).
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
         cross_attention: Whether each layer attends to the output of an encoder.
-        label_smoothing: Probability that the loss moves from the right token to all of them evenly. TRL's trainers have
-            losses of their own and leave it out; its `SFTConfig` has `label_smoothing_factor`.
+        label_smoothing: Probability that the loss moves from the right token to all of them evenly; not read by TRL.
     """
 
     model_type = "qkv_decoder"
     causal: ClassVar[bool] = True
     frontend: ClassVar[FrontendName] = "tokens"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_decoder.QkvDecoderConfig",
-        "AutoModel": "modeling_decoder.QkvDecoderModel",
-        "AutoModelForCausalLM": "modeling_decoder.QkvDecoderForCausalLM",
-        "AutoModelForSequenceClassification": "modeling_decoder.QkvDecoderForSequenceClassification",
-        "AutoModelForTokenClassification": "modeling_decoder.QkvDecoderForTokenClassification",
-        "AutoModelForQuestionAnswering": "modeling_decoder.QkvDecoderForQuestionAnswering",
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "decoder",
+        "QkvDecoder",
+        "CausalLM SequenceClassification TokenClassification QuestionAnswering",
         # A decision pipeline reads the next token of any causal LM; `transformers serve` asks this Auto class first.
-        "AutoModelForDecision": "modeling_decoder.QkvDecoderForCausalLM",
-    }
+        ForDecision="ForCausalLM",
+    )
 
     # Later stages are given hidden states as embeddings, to which a stack without its first layer adds no positions.
     base_model_pp_plan: ClassVar[Fields] = {
@@ -44,7 +40,7 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
 
     vocab_size: int = at_least(1, 50257)
     scale_embedding: bool = False
-    embedding_size: Derived = at_least(1)
+    embedding_size: Derived = size_of("hidden_size")
     scale_logits: bool = False
     lm_head_bias: bool = False
     cross_attention: bool = False

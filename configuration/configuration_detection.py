@@ -2,14 +2,14 @@
 
 from copy import deepcopy
 from dataclasses import field
-from difflib import get_close_matches
 from math import inf
 from typing import ClassVar
 
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_attention import check_grid
+from .configuration_base import auto_classes_of
 from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_stack import BranchConfig, TextGridConfig
 from .fields import Fields, Part, at_least, bounded, positive
@@ -63,10 +63,7 @@ class QkvDetectionEncoderConfig(BranchConfig, TextGridConfig):
     @property
     def backbone(self) -> PreTrainedConfig | None:
         """Config of the backbone, for transformers; None where patches are mapped instead."""
-        if self.backbone_config is None:
-            return None
-        values = dict(self.backbone_config)
-        return CONFIG_MAPPING[values.pop("model_type")](**values)
+        return None if self.backbone_config is None else AutoConfig.for_model(**self.backbone_config)
 
     def validate_grid(self) -> None:
         """Check that no pattern wants rows of one length, and that sines and cosines of rows and columns are pairs."""
@@ -79,21 +76,15 @@ class QkvDetectionEncoderConfig(BranchConfig, TextGridConfig):
 def complete_backbone(given: Fields, num_channels: int) -> Fields:
     """Return every field of a backbone's config, so that no later default changes a saved one."""
     values = {name: value for name, value in deepcopy(given).items() if name not in BESIDE}
-    kind = values.pop("model_type", None)
-    if kind == "timm_backbone":
-        raise ValueError(
-            "backbone_config of model_type='timm_backbone' needs timm, which qkv does not use; take the checkpoint's "
-            "revision 'no_timm', or a backbone of transformers such as 'resnet'"
-        )
-    if kind not in CONFIG_MAPPING:
-        close = get_close_matches(str(kind), CONFIG_MAPPING, n=1) or ["resnet"]
-        raise ValueError(f"model_type={kind!r} of backbone_config is none of transformers'; did you mean {close[0]!r}?")
-    channels = values.setdefault("num_channels", num_channels)
+    kind, channels = values.pop("model_type", None), values.setdefault("num_channels", num_channels)
     if channels != num_channels:
         raise ValueError(f"num_channels={channels} of backbone_config and num_channels={num_channels} differ")
-    config = CONFIG_MAPPING[kind](**values)
-    if not hasattr(config, "out_features"):
-        raise ValueError(f"model_type={kind!r} of backbone_config is no backbone; take one such as 'resnet'")
+    config = CONFIG_MAPPING[kind](**values) if kind in CONFIG_MAPPING and kind != "timm_backbone" else None
+    if config is None or not hasattr(config, "out_features"):
+        raise ValueError(
+            f"model_type={kind!r} of backbone_config is no backbone of transformers; take one such as 'resnet', or "
+            "revision 'no_timm' of a checkpoint with timm"
+        )
     return {name: value for name, value in config.to_dict().items() if name not in BESIDE}
 
 
@@ -102,8 +93,7 @@ class QkvDetectionDecoderConfig(BranchConfig, TextGridConfig):
 
     Args:
         num_queries: Number of object queries, which is the largest number of objects that can be found.
-        position: Always `object_queries`: zeros are the input, and a learned embedding of each query is added in every
-            layer.
+        position: Always `object_queries`: a learned embedding of each query, added in every layer.
         max_position_embeddings: Number of object queries; follows from `num_queries`.
     """
 
@@ -141,11 +131,7 @@ class QkvDetectionConfig(CompositeConfig):
 
     model_type = "qkv_detection"
     sub_configs_defaults = {"encoder": QkvDetectionEncoderConfig, "decoder": QkvDetectionDecoderConfig}
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_detection.QkvDetectionConfig",
-        "AutoModel": "modeling_detection.QkvDetectionModel",
-        "AutoModelForObjectDetection": "modeling_detection.QkvDetectionForObjectDetection",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of("detection", "QkvDetection", "ObjectDetection")
 
     encoder: Part[QkvDetectionEncoderConfig] = None  # type: ignore[assignment]  # made in __post_init__
     decoder: Part[QkvDetectionDecoderConfig] = None  # type: ignore[assignment]

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from .axes import ActivationName, TextPoolingName
+from .configuration_base import auto_classes_of
 from .configuration_composite import CompositeConfig, part_property
 from .configuration_encoder import TextStackConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
@@ -17,11 +18,7 @@ class QkvTextEncoderConfig(TextStackConfig):
 
     model_type = "qkv_text_encoder"
     causal: ClassVar[bool] = True
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_dual_encoder.QkvTextEncoderConfig",
-        "AutoModel": "modeling_dual_encoder.QkvTextEncoderModel",
-        "AutoModelForTextEncoding": "modeling_dual_encoder.QkvTextEncoderModel",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of("dual_encoder", "QkvTextEncoder", ForTextEncoding="Model")
     # The last recorded hidden state is that of the last layer, before the norm, as in CLIP.
     tie_last_hidden_states: ClassVar[bool] = False
 
@@ -43,18 +40,15 @@ class QkvDualEncoderConfig(CompositeConfig):
         vision_config: Fields of the image encoder that are not those given flat, or its whole config.
         projection_dim: Width of the shared space.
         logit_scale_init_value: Logarithm of the initial factor on cosines, which is learned.
-        embedding_chunk_size: Rows encoded at a time in training, each twice: memory is that of a chunk, the loss that
-            of the whole batch. None encodes the batch at once.
+        embedding_chunk_size: Rows encoded at a time in training, each twice, to save memory. None encodes all at once.
     """
 
     model_type = "qkv_dual_encoder"
     sub_configs_defaults = {"text_config": QkvTextEncoderConfig, "vision_config": QkvImageEncoderConfig}
     part_modules: ClassVar[dict[str, str]] = {"text_config": "text_model", "vision_config": "vision_model"}
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_dual_encoder.QkvDualEncoderConfig",
-        "AutoModelForZeroShotImageClassification": "modeling_dual_encoder.QkvDualEncoderModel",
-        "AutoModel": "modeling_dual_encoder.QkvDualEncoderModel",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "dual_encoder", "QkvDualEncoder", ForZeroShotImageClassification="Model"
+    )
 
     text_config: Part[QkvTextEncoderConfig] = None  # type: ignore[assignment]  # made in __post_init__
     vision_config: Part[QkvImageEncoderConfig] = None  # type: ignore[assignment]

@@ -3,8 +3,9 @@
 from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
+from .configuration_base import auto_classes_of
 from .configuration_stack import GridStackConfig, TextGridConfig
-from .fields import Derived, at_least, rate
+from .fields import Derived, at_least, rate, size_of
 
 
 class PooledStackConfig(GridStackConfig):
@@ -47,7 +48,7 @@ class TextStackConfig(TextGridConfig, PooledStackConfig):
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
     scale_embedding: bool | Literal["token_dropout"] = False
-    embedding_size: Derived = at_least(1)
+    embedding_size: Derived = size_of("hidden_size")
     pooling: TextPoolingName = "first"
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
@@ -69,24 +70,18 @@ class QkvEncoderConfig(TextStackConfig):
         head_transform: Whether a linear map, activation and norm stand before each classifier (ModernBERT).
         lm_head_bias: Whether the scores of tokens have a bias.
         qa_dropout: Dropout probability before the scores of answers (DistilBERT).
-        global_projections: Whether global tokens attend to all by queries, keys and values of projections of their own
-            (Longformer).
-        contact_head: What contacts between tokens, such as residues of a protein, are predicted from: `attention`, the
-            attention maps of all layers (ESM-2); `outer_product`, products and differences of hidden states (ESMFold).
+        global_projections: Whether global tokens have their own projections of queries, keys and values (Longformer).
+        contact_head: Predicts contacts of residues from `attention`, the maps of all layers (ESM-2), or
+            `outer_product`, products and differences of hidden states (ESMFold).
     """
 
     model_type = "qkv_encoder"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_encoder.QkvEncoderConfig",
-        "AutoModel": "modeling_encoder.QkvEncoderModel",
-        "AutoModelForTextEncoding": "modeling_encoder.QkvEncoderModel",
-        "AutoModelForMaskedLM": "modeling_encoder.QkvEncoderForMaskedLM",
-        "AutoModelForPreTraining": "modeling_encoder.QkvEncoderForPreTraining",
-        "AutoModelForSequenceClassification": "modeling_encoder.QkvEncoderForSequenceClassification",
-        "AutoModelForTokenClassification": "modeling_encoder.QkvEncoderForTokenClassification",
-        "AutoModelForQuestionAnswering": "modeling_encoder.QkvEncoderForQuestionAnswering",
-        "AutoModelForMultipleChoice": "modeling_encoder.QkvEncoderForMultipleChoice",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "encoder",
+        "QkvEncoder",
+        "MaskedLM PreTraining SequenceClassification TokenClassification QuestionAnswering MultipleChoice",
+        ForTextEncoding="Model",
+    )
 
     head_transform: bool = False
     lm_head_bias: bool = True

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .configuration_base import QkvConfig
+from .configuration_base import QkvConfig, auto_classes_of
 from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
@@ -77,14 +77,13 @@ class QkvEncoderDecoderConfig(Seq2SeqConfig):
 
     model_type = "qkv_encoder_decoder"
     sub_configs_defaults = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
-        "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
-        "AutoModelForTextEncoding": "modeling_encoder_decoder.QkvEncoderDecoderEncoderModel",
-        "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
-        "AutoModelForSequenceClassification": "modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification",
-        "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "encoder_decoder",
+        "QkvEncoderDecoder",
+        "SequenceClassification QuestionAnswering",
+        ForTextEncoding="EncoderModel",
+        ForSeq2SeqLM="ForConditionalGeneration",
+    )
 
     encoder: Part[QkvEncoderConfig] = None  # type: ignore[assignment]
     share_embeddings: bool = True

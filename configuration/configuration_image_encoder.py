@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from .axes import FrontendName, ImagePoolingName
+from .configuration_base import auto_classes_of
 from .configuration_encoder import PooledStackConfig
 from .configuration_stack import BranchConfig
 from .fields import at_least, bounded, rate
@@ -34,12 +35,9 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
 
     model_type = "qkv_image_encoder"
     frontend: ClassVar[FrontendName] = "patches"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_image_encoder.QkvImageEncoderConfig",
-        "AutoModel": "modeling_image_encoder.QkvImageEncoderModel",
-        "AutoModelForImageClassification": "modeling_image_encoder.QkvImageEncoderForImageClassification",
-        "AutoModelForMaskedImageModeling": "modeling_image_encoder.QkvImageEncoderForMaskedImageModeling",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "image_encoder", "QkvImageEncoder", "ImageClassification MaskedImageModeling"
+    )
     has_padding_inside: ClassVar[bool] = True
     # The last recorded hidden state is that of the last layer, before the norm, as in ViT.
     tie_last_hidden_states: ClassVar[bool] = False
@@ -58,9 +56,6 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
     label_smoothing: float | int = rate()
 
     def __post_init__(self, **kwargs: object) -> None:
-        if isinstance(self.image_size, tuple):
-            # JSON knows lists only, and a loaded config equals the saved one.
-            self.image_size = list(self.image_size)
         rows, columns = self.grid
         self.max_position_embeddings: int = rows * columns + self.num_prefix_tokens
         super().__post_init__(**kwargs)

@@ -1,12 +1,12 @@
 """Models of residues and of their pairs: AlphaFold 2's Evoformer, and the folding trunk of ESMFold."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import ActivationName, FrontendName, OuterProductName
-from .configuration_attention import check_head_size
-from .configuration_base import QkvConfig
+from .configuration_attention import head_size
+from .configuration_base import QkvConfig, auto_classes_of
 from .configuration_stack import StackConfig
-from .fields import Derived, Fields, at_least, fill_in, positive, rate
+from .fields import Derived, Fields, at_least, positive, rate
 
 
 class PairBlocksConfig(QkvConfig):
@@ -22,10 +22,8 @@ class PairBlocksConfig(QkvConfig):
         pair_intermediate_size: Width inside the transition of pairs. None is `4 * pair_hidden_size`.
         attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input.
         column_attention: Whether residues also attend along the columns of an alignment, which `msa_ids` needs.
-        outer_product: How residues update pairs: `mean`, outer products averaged over an alignment (AlphaFold 2);
-            `difference`, products and differences of components (ESMFold).
-        outer_product_size: Width of the projections that are multiplied. None is 32, or half of `pair_hidden_size` for
-            `difference`.
+        outer_product: How residues update pairs: `mean` over an alignment (AlphaFold 2); `difference` (ESMFold).
+        outer_product_size: Width of the projections. None is 32, or half of `pair_hidden_size` for `difference`.
         chunk_size: Number of rows of pairs whose attention is computed at once; it bounds memory and changes nothing.
         pair_dropout: Dropout probability after triangle multiplication and attention, alike in a row or a column.
     """
@@ -33,14 +31,16 @@ class PairBlocksConfig(QkvConfig):
     hidden_size: int = at_least(1, 256)
     num_hidden_layers: int = at_least(1, 48, most=10_000)
     num_attention_heads: int = at_least(1, 8)
-    intermediate_size: Derived = at_least(1)
+    intermediate_size: Derived = at_least(1, follows=lambda config: 4 * config.hidden_size)
     pair_hidden_size: int = at_least(1, 128)
     num_pair_attention_heads: int = at_least(1, 4)
-    pair_intermediate_size: Derived = at_least(1)
+    pair_intermediate_size: Derived = at_least(1, follows=lambda config: 4 * config.pair_hidden_size)
     attention_gate: bool = True
     column_attention: bool = False
     outer_product: OuterProductName = "mean"
-    outer_product_size: Derived = at_least(1)
+    outer_product_size: Derived = at_least(
+        1, follows=lambda config: 32 if config.outer_product == "mean" else max(config.pair_hidden_size // 2, 1)
+    )
     chunk_size: int = at_least(1, 128)
     hidden_act: ActivationName = "relu"
     norm_eps: float | int = positive(1e-5)
@@ -49,37 +49,21 @@ class PairBlocksConfig(QkvConfig):
     pair_dropout: float | int = rate()
     initializer_range: float | int = positive(0.02)
 
-    def __post_init__(self, **kwargs: object) -> None:
-        sizes = {"mean": 32, "difference": max(self.pair_hidden_size // 2, 1)}
-        derived = {
-            "intermediate_size": 4 * self.hidden_size,
-            "pair_intermediate_size": 4 * self.pair_hidden_size,
-            "outer_product_size": sizes[self.outer_product],
-        }
-        fill_in(self, derived)
-        super().__post_init__(**kwargs)
-
     def residue_stack(self) -> StackConfig:
-        """Return the config of what acts on residues: attention, transition, residual connections."""
-        return self.part(
-            hidden_size=self.hidden_size,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            residual_dropout=self.residual_dropout,
-        )
+        """Return the config of attention, transition and residual connections of residues."""
+        return self.part(self.hidden_size, self.num_attention_heads, self.intermediate_size, self.residual_dropout)
 
     def pair_stack(self) -> StackConfig:
-        """Return the config of what acts on pairs."""
-        return self.part(
-            hidden_size=self.pair_hidden_size,
-            num_attention_heads=self.num_pair_attention_heads,
-            intermediate_size=self.pair_intermediate_size,
-        )
+        """Return the config of attention, transition and residual connections of pairs."""
+        return self.part(self.pair_hidden_size, self.num_pair_attention_heads, self.pair_intermediate_size)
 
-    def part(self, **sizes: Any) -> StackConfig:
+    def part(self, width: int, heads: int, intermediate_size: int, dropout: float = 0.0) -> StackConfig:
         """Return the config of a part of these sizes."""
         return StackConfig(
-            **sizes,
+            hidden_size=width,
+            num_attention_heads=heads,
+            intermediate_size=intermediate_size,
+            residual_dropout=dropout,
             num_hidden_layers=self.num_hidden_layers,
             position="none",
             attention_bias=["o_proj"],
@@ -91,7 +75,7 @@ class PairBlocksConfig(QkvConfig):
 
     def validate_heads(self) -> None:
         """Check that residues and pairs divide into heads, and that all rows of an alignment reach the pairs."""
-        check_head_size(self.hidden_size, self.num_attention_heads)
+        head_size(self.hidden_size, self.num_attention_heads)
         if self.pair_hidden_size % self.num_pair_attention_heads:
             heads = f"num_pair_attention_heads={self.num_pair_attention_heads}"
             raise ValueError(f"pair_hidden_size={self.pair_hidden_size} is not a multiple of {heads}")
@@ -118,12 +102,7 @@ class QkvPairConfig(PairBlocksConfig):
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["pair_hidden_state", "msa_hidden_state"]
     frontend: ClassVar[FrontendName] = "tokens"
     scale_embedding: ClassVar[bool] = False
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_pair.QkvPairConfig",
-        "AutoModel": "modeling_pair.QkvPairModel",
-        "AutoModelForMaskedLM": "modeling_pair.QkvPairForMaskedLM",
-        "AutoModelForTokenClassification": "modeling_pair.QkvPairForTokenClassification",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of("pair", "QkvPair", "MaskedLM TokenClassification")
 
     vocab_size: int = at_least(1, 33)
     pair_embedding: bool = True

@@ -20,16 +20,13 @@ class PatternConfig(QkvConfig):
             `strided`, less than `block_size` or a multiple of it apart; `fixed`, in the same block or with the last
             `fixed_columns` tokens of any; `row`, at most `grid_columns` apart; `column`, in the same column of the
             grid; `convolutional`, within `grid_kernel` rows and columns. A causal stack attends to the past alone.
-        sliding_window: Window of `pattern="sliding"` and `"dilated"` in tokens, the token itself counted:
-            |query - key| < window.
+        sliding_window: Window of `pattern="sliding"` and `"dilated"` in tokens: |query - key| < window.
         dilation: Distance between two tokens that a `dilated` window has beside each other; 1 is no gap.
-        block_size: Length in tokens of a block of `pattern="block_sparse"`, `"random"` and `"fixed"`, and the stride of
-            `pattern="strided"`.
+        block_size: Length in tokens of a block of `block_sparse`, `random` and `fixed`, and the stride of `strided`.
         fixed_columns: Number of tokens at the end of a block of `pattern="fixed"` to which all attend.
         num_random_blocks: Number of blocks that `pattern="random"` draws for each block.
         random_blocks_seed: Seed of these draws; a saved model keeps its layout.
-        num_global_tokens: Number of first tokens of a text that attend to all tokens and to which all attend, whatever
-            the pattern.
+        num_global_tokens: Number of first tokens that attend to all and to which all attend, whatever the pattern.
     """
 
     num_hidden_layers: int = at_least(1, 12, most=10_000)

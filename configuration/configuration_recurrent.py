@@ -1,11 +1,12 @@
 """Recurrent encoder-decoders: what translated before the Transformer, with and without attention."""
 
+from operator import attrgetter
 from typing import ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
-from .configuration_base import QkvConfig
+from .configuration_base import QkvConfig, auto_classes_of
 from .configuration_encoder_decoder import check_token_ids
-from .fields import Derived, Fields, at_least, fill_in, positive, rate
+from .fields import Derived, Fields, at_least, positive, rate, size_of
 
 
 class QkvRecurrentConfig(QkvConfig):
@@ -13,14 +14,12 @@ class QkvRecurrentConfig(QkvConfig):
 
     Args:
         cell: Recurrent cell: `gru` or `lstm`.
-        attention: What the decoder's first layer reads at each step: `none`, the encoder's last states; `additive` or
-            `dot`, the mean of all its states, weighted by these scores.
+        attention: Scores by which the decoder reads the encoder's states: `additive`, `dot`; `none`, the last states.
         readout: What the head reads: `none`, the state; `tanh` or `maxout`, a layer over state, context and input.
         bidirectional: Whether the encoder also reads from right to left.
         embedding_size: Width of token embeddings. None is `hidden_size`.
         hidden_size: Width of the decoder's states.
-        encoder_hidden_size: Width of the encoder's states in each direction. None is `hidden_size`, or half of it for
-            both directions with `attention="dot"`.
+        encoder_hidden_size: Width of the encoder's states in each direction. None is `hidden_size`, or half for `dot`.
         attention_size: Width of the layer that scores with `attention="additive"`. None is `hidden_size`.
         readout_size: Width of what the head reads. None is `embedding_size`, with `readout="none"` `hidden_size`.
         num_encoder_layers: Number of layers of the encoder. None is `num_hidden_layers`.
@@ -33,24 +32,24 @@ class QkvRecurrentConfig(QkvConfig):
     start_with_last_token: ClassVar[bool] = False
     # Each half of the model has a plan of its own.
     base_model_fsdp_plan: ClassVar[Fields] = {}
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_recurrent.QkvRecurrentConfig",
-        "AutoModel": "modeling_recurrent.QkvRecurrentModel",
-        "AutoModelForSeq2SeqLM": "modeling_recurrent.QkvRecurrentForConditionalGeneration",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "recurrent", "QkvRecurrent", ForSeq2SeqLM="ForConditionalGeneration"
+    )
 
     cell: CellName = "gru"
     attention: AlignmentName = "additive"
     readout: ReadoutName = "tanh"
     bidirectional: bool = True
     vocab_size: int = at_least(1, 30000)
-    embedding_size: Derived = at_least(1)
+    embedding_size: Derived = size_of("hidden_size")
     hidden_size: int = at_least(1, 512)
-    encoder_hidden_size: Derived = at_least(1)
-    attention_size: Derived = at_least(1)
-    readout_size: Derived = at_least(1)
+    encoder_hidden_size: Derived = at_least(1, follows=lambda config: config.default_encoder_size)
+    attention_size: Derived = size_of("hidden_size")
+    readout_size: Derived = at_least(
+        1, follows=lambda config: config.hidden_size if config.readout == "none" else config.embedding_size
+    )
     num_hidden_layers: int = at_least(1, 1, most=10_000)
-    num_encoder_layers: Derived = at_least(1, most=10_000)
+    num_encoder_layers: Derived = at_least(1, most=10_000, follows=attrgetter("num_hidden_layers"))
     scale_embedding: bool = False
     share_embeddings: bool = False
     tie_word_embeddings: bool = False
@@ -65,17 +64,11 @@ class QkvRecurrentConfig(QkvConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
 
-    def __post_init__(self, **kwargs: object) -> None:
+    @property
+    def default_encoder_size(self) -> int:
+        """Width of the encoder's states in each direction: dot products need a memory as wide as the decoder."""
         halves = 2 if self.bidirectional and self.attention == "dot" else 1
-        derived = {
-            "embedding_size": self.hidden_size,
-            "encoder_hidden_size": max(self.hidden_size // halves, 1),
-            "attention_size": self.hidden_size,
-            "readout_size": self.hidden_size if self.readout == "none" else self.embedding_size or self.hidden_size,
-            "num_encoder_layers": self.num_hidden_layers,
-        }
-        fill_in(self, derived)
-        super().__post_init__(**kwargs)
+        return max(self.hidden_size // halves, 1)
 
     @property
     def memory_size(self) -> int:

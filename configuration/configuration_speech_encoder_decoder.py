@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from .axes import TranscriptionName
 from .configuration_audio_encoder import QkvAudioEncoderConfig
+from .configuration_base import auto_classes_of
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder_decoder import Seq2SeqConfig
 from .fields import Part, at_least
@@ -17,17 +18,14 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     Args:
         transcription: How `generate` transcribes: `short_form`, all of the sound at once; `long_form`, one window of
             the encoder's length after the other, with Whisper's tokens of task, language and time.
-        median_filter_width: Width in tokens of the filter that smooths the alignment from which `long_form` reads the
-            times of words.
+        median_filter_width: Width in tokens of the filter that smooths the alignment for the times of words.
     """
 
     model_type = "qkv_speech_encoder_decoder"
     sub_configs_defaults = {"encoder": QkvAudioEncoderConfig, "decoder": QkvDecoderConfig}
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_speech_encoder_decoder.QkvSpeechEncoderDecoderConfig",
-        "AutoModel": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderModel",
-        "AutoModelForSpeechSeq2Seq": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderForSpeechSeq2Seq",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "speech_encoder_decoder", "QkvSpeechEncoderDecoder", "SpeechSeq2Seq"
+    )
     # Sound has no table of embeddings to share.
     share_embeddings: ClassVar[bool] = False
 

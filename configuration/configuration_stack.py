@@ -1,5 +1,7 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
+from dataclasses import field
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
@@ -15,15 +17,12 @@ class StackConfig(AttentionConfig):
         feed_forward: Kind of feed-forward network: `mlp`, two linear maps; `glu`, a third gates the first (Llama).
         mlp_bias: Whether its linear maps have a bias.
         norm: Kind of normalization: `layer` or `rms`.
-        norm_first: Whether each branch is normalized before it (pre-norm, GPT-2) or after the residual sum (post-norm,
-            BERT).
+        norm_first: Whether the norm stands before each branch (GPT-2) or after the residual sum (BERT).
         final_norm: Whether a norm follows the last layer. None is `norm_first`.
         norm_bias: Whether norms have a bias beside their gain.
-        embedding_norm: Whether embeddings are normalized (BERT, BLOOM); `instead` also leaves out the norm before the
-            first attention (ModernBERT).
+        embedding_norm: Whether embeddings are normalized (BERT); `instead`, in place of the first norm (ModernBERT).
         activation_dropout: Dropout probability inside the feed-forward network.
-        drop_path_rate: Probability with which a branch of the last layer is skipped for a row of the batch (stochastic
-            depth); it rises linearly from 0 at the first layer.
+        drop_path_rate: Probability of skipping a branch of the last layer for a row, rising from 0 (stochastic depth).
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
     """
 
@@ -34,14 +33,14 @@ class StackConfig(AttentionConfig):
     layer_scale = None
     parallel_residual = False
 
-    intermediate_size: Derived = at_least(1)
+    intermediate_size: Derived = at_least(1, follows=lambda config: 4 * config.hidden_size)
     hidden_act: ActivationName = "gelu"
     feed_forward: FeedForwardName = "mlp"
     mlp_bias: bool = True
     norm: NormName = "layer"
     norm_eps: float | int = positive(1e-5)
     norm_first: bool = True
-    final_norm: bool | None = None
+    final_norm: bool | None = field(default=None, metadata={"follows": attrgetter("norm_first")})
     norm_bias: bool = True
     embedding_norm: bool | Literal["instead"] = False
     embedding_dropout: float | int = rate()
@@ -50,15 +49,6 @@ class StackConfig(AttentionConfig):
     drop_path_rate: float | int = rate()
     layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
-
-    def __post_init__(self, **kwargs: object) -> None:
-        if self.intermediate_size is None:
-            self.intermediate_size = 4 * self.hidden_size
-        if getattr(self, "embedding_size", 0) is None:
-            self.embedding_size: int = self.hidden_size
-        if self.final_norm is None:
-            self.final_norm = self.norm_first
-        super().__post_init__(**kwargs)
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]

@@ -1,11 +1,11 @@
 """Fields of configs: types, words, bounds, and values that follow from others."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import Field, field
 from difflib import get_close_matches
 from math import inf
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 Value = TypeVar("Value")
 Fields = dict[str, Any]
@@ -19,20 +19,29 @@ else:
     Part = Value | dict | None
 
 
-def bounded(default: Value | None, holds: Callable[[Value], bool], bounds: str) -> Any:
-    """Declare a field whose value, unless it is None, keeps within bounds."""
+def bounded(
+    default: Value | None, holds: Callable[[Value], bool], bounds: str, follows: Callable[..., object] | None = None
+) -> Any:
+    """Declare a field whose value keeps within bounds; None stands for the value that `follows` from the config."""
 
     def check(value: Value | None) -> None:
         if value is not None and not holds(value):
             raise ValueError(f"must {bounds}")
 
-    return field(default=default, metadata={"validator": check})
+    return field(default=default, metadata={"validator": check, "follows": follows})
 
 
-def at_least(least: int, default: int | None = None, most: float = inf) -> int:
+def at_least(
+    least: int, default: int | None = None, most: float = inf, follows: Callable[..., int] | None = None
+) -> int:
     """Declare a size or count; `most` bounds the length of a list."""
     bounds = f"be at least {least}" + (f" and at most {most}" if most < inf else "")
-    return bounded(default, lambda value: least <= value <= most, bounds)
+    return bounded(default, lambda value: least <= value <= most, bounds, follows)
+
+
+def size_of(name: str) -> int:
+    """Declare a size that is the size of another field unless it is set."""
+    return at_least(1, follows=attrgetter(name))
 
 
 def positive(default: float | None = None) -> float:
@@ -60,15 +69,6 @@ def literal_words(annotation: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
-def spell_type(annotation: object) -> str:
-    """Return a type in words: `int or None`."""
-    if get_origin(annotation) in (Union, UnionType):
-        return " or ".join(map(spell_type, get_args(annotation)))
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation.__name__.replace("NoneType", "None")
-    return str(annotation).replace("typing.", "")
-
-
 def check_value(known: "Field[object]", value: object, mistake: BaseException | None) -> None:
     """Raise ValueError on a value that a field refused, with the field, the value and the type or words it has."""
     words = literal_words(known.type)
@@ -78,13 +78,6 @@ def check_value(known: "Field[object]", value: object, mistake: BaseException | 
     said = known.name if hasattr(value, "to_dict") else f"{known.name}={value!r}"
     if isinstance(mistake, TypeError):
         default = known.default_factory() if callable(known.default_factory) else known.default
-        expected = f"{spell_type(known.type)}; its default is {default!r}"
-        raise ValueError(f"{said} is of type {type(value).__name__}, expected {expected}")
+        expected = known.type.__name__ if isinstance(known.type, type) else known.type
+        raise ValueError(f"{said} is of type {type(value).__name__}, expected {expected}; its default is {default!r}")
     raise ValueError(f"{said} {mistake}")
-
-
-def fill_in(config: object, derived: Mapping[str, object]) -> None:
-    """Set the fields that were left out to values that follow from others."""
-    for name, value in derived.items():
-        if getattr(config, name) is None:
-            setattr(config, name, value)

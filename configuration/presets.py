@@ -1,5 +1,7 @@
 """Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
 
+from collections.abc import Callable
+
 from .configuration_base import Config
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
@@ -12,7 +14,7 @@ from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .fields import Fields
 
-HELPERS = ("names", "build", "part", "dropout", "llama")
+HELPERS = ("names", "build", "sized", "part", "dropout", "llama")
 
 
 def names() -> list[str]:
@@ -24,6 +26,19 @@ def names() -> list[str]:
 def build(config_class: type[Config], fields: Fields) -> Config:
     """Return a config of these fields, whose names and values it checks itself."""
     return config_class(**fields)
+
+
+def sized(
+    preset: Callable[..., Config], paper: str, width: int, layers: int, heads: int, **others: int
+) -> Callable[..., Config]:
+    """Return a preset of another size."""
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, **others}
+
+    def config_of_size(**differences: object) -> Config:
+        return preset(**{**sizes, **differences})
+
+    config_of_size.__doc__ = paper
+    return config_of_size
 
 
 def part(name: str, own: Fields, differences: Fields) -> Fields:
@@ -43,9 +58,7 @@ def bert_base(**differences: object) -> QkvEncoderConfig:
     return build(QkvEncoderConfig, {**post_norm, **dropout(0.1), **heads, "type_vocab_size": 2, **differences})
 
 
-def bert_large(**differences: object) -> QkvEncoderConfig:
-    """BERT large. Devlin et al. 2019, §3, https://arxiv.org/abs/1810.04805"""
-    return bert_base(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
+bert_large = sized(bert_base, "BERT large. Devlin et al. 2019, §3, https://arxiv.org/abs/1810.04805", 1024, 24, 16)
 
 
 def roberta_base(**differences: object) -> QkvEncoderConfig:
@@ -93,19 +106,9 @@ def gpt2(**differences: object) -> QkvDecoderConfig:
     return build(QkvDecoderConfig, {**tokens, **dropout(0.1), "classifier_dropout": 0.1, **differences})
 
 
-def gpt2_medium(**differences: object) -> QkvDecoderConfig:
-    """GPT-2, 355M. Radford et al. 2019, table 2"""
-    return gpt2(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
-
-
-def gpt2_large(**differences: object) -> QkvDecoderConfig:
-    """GPT-2, 774M. Radford et al. 2019, table 2"""
-    return gpt2(**{"hidden_size": 1280, "num_hidden_layers": 36, "num_attention_heads": 20, **differences})
-
-
-def gpt2_xl(**differences: object) -> QkvDecoderConfig:
-    """GPT-2, 1.5B. Radford et al. 2019, table 2"""
-    return gpt2(**{"hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25, **differences})
+gpt2_medium = sized(gpt2, "GPT-2, 355M. Radford et al. 2019, table 2", 1024, 24, 16)
+gpt2_large = sized(gpt2, "GPT-2, 774M. Radford et al. 2019, table 2", 1280, 36, 20)
+gpt2_xl = sized(gpt2, "GPT-2, 1.5B. Radford et al. 2019, table 2", 1600, 48, 25)
 
 
 def llama(**differences: object) -> QkvDecoderConfig:
@@ -149,10 +152,7 @@ def t5_small(**differences: object) -> QkvEncoderDecoderConfig:
     return build(QkvEncoderDecoderConfig, {**width, **plain, **scores, **rates, **differences})
 
 
-def t5_base(**differences: object) -> QkvEncoderDecoderConfig:
-    """T5 v1.0 base. Raffel et al. 2020, §3.7, https://arxiv.org/abs/1910.10683"""
-    width = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
-    return t5_small(**{**width, **differences})
+t5_base = sized(t5_small, "T5 v1.0 base. Raffel et al. 2020, §3.7", 768, 12, 12, intermediate_size=3072)
 
 
 def bart_base(**differences: object) -> QkvEncoderDecoderConfig:
@@ -168,9 +168,7 @@ def vit_base_16(**differences: object) -> QkvImageEncoderConfig:
     return build(QkvImageEncoderConfig, {"norm_eps": 1e-12, "num_labels": 1000, **differences})
 
 
-def vit_large_16(**differences: object) -> QkvImageEncoderConfig:
-    """ViT-L/16. Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929"""
-    return vit_base_16(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
+vit_large_16 = sized(vit_base_16, "ViT-L/16. Dosovitskiy et al. 2021, table 1", 1024, 24, 16)
 
 
 def deit_small_16(**differences: object) -> QkvImageEncoderConfig:
@@ -242,11 +240,5 @@ def whisper_tiny(**differences: object) -> QkvSpeechEncoderDecoderConfig:
     return build(QkvSpeechEncoderDecoderConfig, {**width, **pads, **whole, **differences})
 
 
-def whisper_base(**differences: object) -> QkvSpeechEncoderDecoderConfig:
-    """Whisper base. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
-    return whisper_tiny(**{"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, **differences})
-
-
-def whisper_small(**differences: object) -> QkvSpeechEncoderDecoderConfig:
-    """Whisper small. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
-    return whisper_tiny(**{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, **differences})
+whisper_base = sized(whisper_tiny, "Whisper base. Radford et al. 2023, table 1", 512, 6, 8)
+whisper_small = sized(whisper_tiny, "Whisper small. Radford et al. 2023, table 1", 768, 12, 12)

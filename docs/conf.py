@@ -45,7 +45,6 @@ include_patterns = [
     "model_cards/**",
     "tests/support/reference.py",
     "tests/ecosystem/test_serving_engines.py",
-    "tests/hub/loopback/__init__.py",
 ]
 
 myst_enable_extensions = ["deflist"]

@@ -74,10 +74,18 @@ def documented(name: str) -> str:
 
 
 def listed_fields(config: Any) -> str:
-    """Return the fields of a config as definitions: default and meaning."""
-    text = "\n## Fields\n\n"
+    """Return the fields of a config, and of its parts: a link, or the fields where the class is not public."""
+    text = f"\n## Fields\n\n{definitions(config)}"
     for part, kind in config.sub_configs.items():
-        text += f"`{part}` has the fields of [{kind.__name__}]({kind.__name__}.md).\n\n"
+        name = kind.__name__
+        linked = f"`{part}` has the fields of [{name}]({name}.md).\n\n"
+        text += linked if name in qkv.__all__ else f"### Fields of `{part}`\n\n{definitions(kind)}"
+    return text
+
+
+def definitions(config: Any) -> str:
+    """Return each documented field of a config as a definition: default and meaning."""
+    text = ""
     bases = [base for base in reversed(config.__mro__) if issubclass(base, QkvConfig)]
     meanings = {name: meaning for base in bases for name, (_, meaning) in explained(base.__doc__).items()}
     for field in dataclasses.fields(config):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import nn
@@ -58,16 +58,20 @@ class PackageHooks(PreTrainedModel):
         inherited: Callable[..., object] = super().from_pretrained
         return inherited(pretrained_model_name_or_path, *model_args, **options)
 
-    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: object, is_main_process: bool = True, *args: object, **kwargs: object
+    ) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
-        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        inherited: Callable[..., object] = super().save_pretrained
+        inherited(save_directory, is_main_process, *args, **kwargs)
         if (hook := type(self).save_hook) and is_main_process:
             hook(self, save_directory)
 
-    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+    def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> Any:
         if (hook := type(self).upload_hook) and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
-        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+        inherited: Callable[..., object] = super()._upload_modified_files
+        return inherited(working_dir, repo_id, *args, **kwargs)
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -108,7 +112,7 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         freeze_unread(self)
 
     def activation_checkpointing_enable(
-        self, activation_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+        self, activation_checkpointing_kwargs: dict[str, object] | None = None, *args: object, **kwargs: object
     ) -> None:
         """Recompute layers in the backward pass, as transformers does; reentrant checkpoints are refused.
 
@@ -116,7 +120,8 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         """
         if (activation_checkpointing_kwargs or {}).get("use_reentrant"):
             raise ValueError("use_reentrant=True misses gradients of score biases and memory; set use_reentrant=False")
-        super().activation_checkpointing_enable(activation_checkpointing_kwargs, *args, **kwargs)
+        inherited: Callable[..., object] = super().activation_checkpointing_enable
+        inherited(activation_checkpointing_kwargs, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -173,8 +178,7 @@ def can_return_tuple(forward: Forward) -> Forward:
         wanted = self.config.return_dict if return_dict is None else return_dict
         return output if wanted else output.to_tuple()
 
-    typed: Any = wrapper  # typed as the wrapped forward, without `return_dict`
-    return typed
+    return cast(Forward, wrapper)  # without `return_dict`
 
 
 def exactly_one(**given: object) -> None:

@@ -4,7 +4,7 @@ Shapes: B batch, T tokens, S keys or memory, D hidden_size.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 from transformers.cache_utils import Cache
@@ -35,7 +35,7 @@ class LayerContext(NamedTuple):
     backend: str | None = None
     weights: bool = False
     queries: Tensor | None = None
-    options: Mapping[str, Any] = {}
+    options: Mapping[str, object] = {}
 
     def select(self, hidden: Tensor) -> Tensor:
         """Return the tokens that the layer computes: (B, T, D) -> (B, tokens, D)."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +136,7 @@ class Plan:
         memory, inputs = self.inputs.memory, self.inputs
         if memory.hidden is None:
             return memory
-        mask: Any = memory.mask
+        mask = cast("Tensor | None", memory.mask)
         given = (self.config, inputs.backend, inputs.embedded.hidden, memory.hidden, mask)
         return memory._replace(mask=build_memory_mask(*given))
 
@@ -177,7 +177,7 @@ def plan_of(stack: StackParts, inputs: StackInputs) -> Plan:
     return Plan(stack, inputs)
 
 
-def way_of(module: Any) -> Callable[..., Any]:
+def way_of(module: nn.Module) -> Callable[..., Any]:
     """Return the stand-in of a module in this thread, or the module itself."""
     if torch.compiler.is_compiling():
         return module

@@ -2,14 +2,15 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import transformers
 from torch import Tensor, nn
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from ..configuration.configuration_stack import StackConfig
 from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
 from .execution import stand_ins
 from .kernels.growing_cache import make_room
@@ -37,11 +38,10 @@ class QkvGenerationMixin(GenerationMixin):
 
     def laid_out(self, *others: nn.Module | None) -> AbstractContextManager[None]:
         """Let faster modules stand in for those of this model and of others that help it, unless that is forbidden."""
-        model: Any = self
-        return stand_ins(model, *others) if self.lay_out_weights else nullcontext()
+        return stand_ins(cast(nn.Module, self), *others) if self.lay_out_weights else nullcontext()
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
-    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: object, **kwargs: object) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: object, **kwargs: object) -> dict[str, object]:
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
         # PEFT changes these inputs for its prefix, by the name in the signature.
@@ -51,11 +51,10 @@ class QkvGenerationMixin(GenerationMixin):
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Prepare the cache as transformers does, with room for more tokens; windows and other kinds stay."""
-        model: Any = self
         given = model_kwargs.get(CACHE)
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
         cache = model_kwargs.get(CACHE)
-        hold_states(model.config.get_text_config(decoder=True), cache)
+        hold_states(cast(Any, self).config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:
             if generation_config.is_assistant:  # before its layers are exchanged
                 cache.activate_past_recording()
@@ -64,7 +63,7 @@ class QkvGenerationMixin(GenerationMixin):
     @staticmethod
     @either_cache_name
     def create_masks_for_generate(
-        config: Any,
+        config: StackConfig,
         inputs_embeds: Tensor,
         attention_mask: Tensor | None,
         past_key_values: Cache,
@@ -72,22 +71,23 @@ class QkvGenerationMixin(GenerationMixin):
         **kwargs: object,
     ) -> PreparedMasks:
         """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding."""
-        config = config.get_text_config(decoder=True)
+        config = cast(StackConfig, config.get_text_config(decoder=True))
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
         built = build_masks(config, inputs_embeds, sizes, attention_mask, Packing.of(position_ids, {}))
         return PreparedMasks(built.masks, built.key_positions)
 
 
-def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+def generation_options(model: GenerationMixin, args: tuple[object, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `generate` by transformers' names, without the labels that Seq2SeqTrainer leaves in.
 
     Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source.
     """
-    given = (*args, *options.values(), model.generation_config)
+    own = cast(PreTrainedModel, model)
+    given = (*args, *options.values(), own.generation_config)
     settings = next(each for each in given if isinstance(each, GenerationConfig))
-    chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size) and model.config.is_encoder_decoder
-    whole: dict[str, Any] = {"prefill_chunk_size": None} if chunked else {}
+    chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size) and own.config.is_encoder_decoder
+    whole = {"prefill_chunk_size": None} if chunked else {}
     return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"} | whole
 
 
@@ -95,13 +95,13 @@ def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any
 HANDED_OVER: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
 
 
-def check_step(input_ids: Tensor, inputs: dict[str, Any], *, is_first: bool) -> None:
+def check_step(input_ids: Tensor, inputs: dict[str, object], *, is_first: bool) -> None:
     """Raise RuntimeError unless a step has each token so far (B, T) once: from its inputs or from its cache.
 
     A release of transformers that hands either over in another way would otherwise write other tokens.
     """
     names = ("decoder_input_ids", "input_ids", "inputs_embeds")
-    handed = next((inputs[name].shape[1] for name in names if inputs.get(name) is not None), 0)
+    handed = next((given.shape[1] for name in names if isinstance(given := inputs.get(name), Tensor)), 0)
     total, caches = input_ids.shape[1], [value for value in inputs.values() if isinstance(value, Cache)]
     held = [cached_tokens(cache) for cache in caches]
     again = [HANDED_OVER.get(cache) == total - 1 <= count for cache, count in zip(caches, held, strict=True)]
@@ -115,7 +115,7 @@ def check_step(input_ids: Tensor, inputs: dict[str, Any], *, is_first: bool) -> 
 
 def cached_tokens(cache: Cache) -> float:
     """Return the number of tokens in a cache; infinity where it is on an accelerator, which would stall, and not 0."""
-    length: Any = cache.get_seq_length()
+    length: int | Tensor = cache.get_seq_length()
     if isinstance(length, Tensor) and length.device.type != "cpu":
         part: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         return float("inf") if all(layer.is_initialized for layer in part.layers) else 0

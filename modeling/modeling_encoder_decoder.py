@@ -3,12 +3,17 @@
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
 from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
@@ -170,7 +175,7 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is the source's."""
-        token_types: Any = kwargs.pop("token_type_ids", None)
+        token_types = cast("Tensor | None", kwargs.pop("token_type_ids", None))
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         source |= {"global_attention_mask": global_attention_mask, "token_type_ids": token_types}
@@ -179,7 +184,7 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)
 
 
-def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
+def both_sides(encoder: ModelOutput, decoder: BaseModelOutputWithPastAndCrossAttentions) -> Seq2SeqModelOutput:
     """Join the outputs of the two stacks."""
     return Seq2SeqModelOutput(
         last_hidden_state=decoder.last_hidden_state,

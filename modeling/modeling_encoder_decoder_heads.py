@@ -4,7 +4,6 @@ Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -222,11 +221,13 @@ class QkvEncoderDecoderEncoderModel(SourceAndTarget):
             self.decoder = SharedTable(config.decoder)
         self.post_init()
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
         """Resize the table, and `vocab_size` of each config that described it."""
         encoder, decoder = self.config.encoder, self.config.decoder
         others = decoder.vocab_size if decoder.vocab_size != encoder.vocab_size else None
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         encoder.vocab_size = embeddings.num_embeddings
         decoder.vocab_size = embeddings.num_embeddings if others is None else others
         return embeddings

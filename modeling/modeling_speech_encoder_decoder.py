@@ -112,8 +112,8 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
     def __init__(self, config: QkvSpeechEncoderDecoderConfig) -> None:
         super().__init__(config)
         # Where the code of Whisper looks up how many frames make a token.
-        encoder: Any = self.model.encoder
-        encoder.conv1, encoder.conv2 = SimpleNamespace(stride=(prod(config.encoder.conv_strides),)), ONE_BY_ONE
+        first = SimpleNamespace(stride=(prod(config.encoder.conv_strides),))
+        vars(self.model.encoder).update(conv1=first, conv2=ONE_BY_ONE)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as transformers does, with Whisper's options where the config transcribes in long form."""
@@ -123,7 +123,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
             options = generation_options(self, args, kwargs)
             return TRANSCRIPTIONS[self.config.transcription](self, *features, **options)
 
-    def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+    def _prepare_decoder_input_ids_for_generation(self, *args: object, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""
         parent: Any = super()
         options = kwargs.get("model_kwargs") or {}

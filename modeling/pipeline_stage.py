@@ -1,7 +1,7 @@
 """A stage of a pipeline: a stack in which engines put identities in place of the modules of other stages."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from torch import nn
 from transformers.cache_utils import Cache
@@ -31,7 +31,7 @@ class StageCache:
         return self.cache.get_mask_sizes(length, self.stands_for.get(layer, layer))
 
 
-def cache_of_stage(layers: nn.ModuleList, config: StackConfig, cache: Any) -> Any:
+def cache_of_stage(layers: nn.ModuleList, config: StackConfig, cache: Cache | None) -> Cache | None:
     """Return a cache that knows its length also where the first layer is elsewhere."""
     if cache is None or not is_elsewhere(layers[0]):
         return cache
@@ -39,4 +39,5 @@ def cache_of_stage(layers: nn.ModuleList, config: StackConfig, cache: Any) -> An
     here = [index for index, layer in enumerate(layers) if not is_elsewhere(layer)]
     first = {patterns[index]: index for index in reversed(here)}
     elsewhere = set(range(len(patterns))) - set(here)
-    return StageCache(cache, {index: first.get(patterns[index], here[0]) for index in sorted(elsewhere)})
+    stands_for = {index: first.get(patterns[index], here[0]) for index in sorted(elsewhere)}
+    return cast(Cache, StageCache(cache, stands_for))

@@ -81,7 +81,7 @@ def check_source(source: object, options: dict[str, object]) -> dict[str, object
         import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)
     if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
         return options
-    checked: dict[str, object] = import_module(f"{SCRIPTS}.publishing.integrity.guard").checked(source, options)
+    checked: dict[str, object] = import_module(f"{SCRIPTS}.publishing.integrity.verification").checked(source, options)
     return checked
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import NoReturn
 
-from qkv.scripts.attention_view.arguments import attend
 from qkv.scripts.common.words import nearest, positive
 from qkv.scripts.planning.arguments import plan
-from qkv.scripts.prediction.arguments import evaluate, generate, predict
+from qkv.scripts.prediction.arguments import add_source, evaluate, generate, predict
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -157,6 +156,20 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--signed-by", metavar="WHO", help=help)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
+
+
+def attend(parser: ArgumentParser) -> None:
+    """Show which tokens attend to which in a model for one input, as a page.
+
+    SOURCE is a run, a model folder or a Hub id. INPUT is that of `qkv predict`, of a table one row; a second text is
+    the other of a pair, the caption of an image, or the output of a model that writes texts. The page is one file
+    without network: matrices of layers and heads, tokens with lines between them, patches of a picture, spectrograms,
+    boxes, alignments, the steps of generation, entropy and distance of every head.
+
+    Example: qkv attend runs/translate "twenty-one" --out attention.html
+    """
+    add_source(parser, "attend")
+    parser.add_argument("--out", default="attention.html", metavar="FILE", help="the page (attention.html)")
 
 
 def demo(parser: ArgumentParser) -> None:

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from sklearn.metrics import ConfusionMatrixDisplay
 
@@ -40,8 +39,6 @@ def run(arguments: Namespace) -> None:
     resamples = options.get("resamples", SLOW_RESAMPLES if "average_precision" in task.metrics else RESAMPLES)
     ranges = intervals(evaluation, resamples, seed)
     metrics = {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
-    if evaluation.is_classification:
-        metrics["calibration_error"] = {"value": calibration_error(evaluation), "interval": None}
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
                       "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
@@ -83,16 +80,6 @@ def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
         value, *bounds = (format_metric(name, each) for each in (own["value"], *(own["interval"] or ())))
         shown[name] = f"{value}  ({' to '.join(bound.removesuffix(' %') for bound in bounds)})" if bounds else value
     print_table(title, shown)
-
-
-def calibration_error(evaluation: Evaluation, bins: int = 10) -> float:
-    """Return the expected calibration error: how far certainty is from the share of right rows, over bins of certainty.
-
-    Source: Guo et al. 2017, On Calibration of Modern Neural Networks, §2, https://arxiv.org/abs/1706.04599
-    """
-    scores, right = (np.array([float(row[name]) for row in evaluation.rows]) for name in ("score", "correct"))
-    places = np.minimum((scores * bins).astype(int), bins - 1)
-    return float(np.abs(np.bincount(places, right - scores)).sum() / len(scores))
 
 
 def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Predict the cost of a training, for one setup of devices or several."""
+"""Predict the parameters, memory and traffic of a training, for one setup of devices or several."""
 
 import math
 from argparse import Namespace
@@ -8,60 +8,41 @@ from typing import Any, get_args
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.planning.arguments import DEVICES, NODE, Strategy
+from qkv.scripts.planning.arguments import Strategy
 from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
-from qkv.scripts.planning.simulate import Setup, Step, count_flops, count_parameters, simulate
+from qkv.scripts.planning.simulate import Setup, Step, count_parameters, simulate
 from qkv.scripts.training.accelerator import check_shardable, stack_configs
 from qkv.scripts.training.loop import check_in_batch_negatives
 
-LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
+LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing"
 STRATEGIES = get_args(Strategy)
-# Share of a device's peak that large trainings are reported to reach: 21 % to 46 %.
-# Source: Chowdhery et al. 2022, table 3, https://arxiv.org/abs/2204.02311
-UTILIZATION = 0.4
+NODE = 8  # devices with fast links to each other, which share a layer
 
 
 @dataclass
 class Plan:
-    """A setup, its step `plain` and with gradient checkpointing (`checkpointed`), and the estimated time of it.
-
-    `seconds` are those of a step on devices that reach UTILIZATION of their peak.
-    """
+    """A setup, and its step `plain` and with gradient checkpointing (`checkpointed`)."""
 
     setup: Setup
     plain: Step
     checkpointed: Step
-    seconds: float | None
 
 
 def run(arguments: Namespace) -> None:
-    """Print the counts of a model and a line for each setup; of a single one also memory by kind, and collectives."""
-    model, device = find(arguments.subject, arguments.overrides, arguments.length), DEVICES.get(arguments.device)
-    steps, wanted = arguments.steps or steps_of(model), setups(arguments, model)
-    counts: dict[str, Any] = {"parameters": count_parameters(model), "FLOPs": count_flops(model)}
-    plans = []
-    for setup in wanted:
-        plain, checkpointed = (simulate(model, replace(setup, checkpointing=on)) for on in (False, True))
-        work = counts["FLOPs"]["model"] * model.units * setup.batch * setup.accumulate / setup.split
-        plans.append(Plan(setup, plain, checkpointed, seconds(device, setup, plain, work) if device else None))
-    print_table(model.name, count_rows(model, counts) | (step_rows(plans[0]) if len(plans) == 1 else {}))
-    assumed = f", assuming {UTILIZATION:.0%} of the peak of {device['name']}" if device else ""
+    """Print the parameters of a model and a line for each setup; of a single one also memory by kind and traffic."""
+    model = find(arguments.subject, arguments.overrides, arguments.length)
+    wanted, parameters = setups(arguments, model), count_parameters(model)
+    plans = [Plan(each, *(simulate(model, replace(each, checkpointing=on)) for on in (False, True))) for each in wanted]
+    rows = {"example": sized(model.sizes)} | {f"parameters, {name}": f"{count:,}" for name, count in parameters.items()}
+    print_table(model.name, rows | (step_rows(plans[0]) if len(plans) == 1 else {}))
     parts = f" in {wanted[0].accumulate} micro-batches" if wanted[0].accumulate > 1 else ""
-    each = f"{wanted[0].batch} x {sized(model.sizes)} each{parts}, {wanted[0].precision}{assumed}"
-    print_columns(each, [columns(plan, model, device, steps) for plan in plans], LEGEND)
+    each = f"{wanted[0].batch} x {sized(model.sizes)} each{parts}, {wanted[0].precision}"
+    print_columns(each, [columns(plan) for plan in plans], LEGEND)
     if arguments.json:
         about = {"model": model.name, "class": model.model_class.__name__, "example": model.sizes}
-        write_json(arguments.json, {"command": arguments.words, **about, **counts, "plans": [*map(asdict, plans)]})
-
-
-def steps_of(model: PlannedModel) -> int | None:
-    """Return the steps of the recipe, if there is one; ValueError where they follow from the data."""
-    if model.recipe is None:
-        return None
-    if epochs := model.recipe.optimization.epochs:
-        raise ValueError(f"epochs={epochs:g} needs the data, which a plan does not read; give max_steps or --steps")
-    return model.recipe.optimization.max_steps
+        about |= {"command": arguments.words, "parameters": parameters, "plans": [*map(asdict, plans)]}
+        write_json(arguments.json, about)
 
 
 def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
@@ -74,8 +55,6 @@ def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
     for world in worlds:
         if not world.isdecimal() or int(world) < 1:
             raise ValueError(f"--world-size={world} is no number of devices; give one such as 8, or several: 8,64,512")
-    if arguments.split and "tp" not in strategies:
-        raise ValueError(f"--split={arguments.split} needs --strategy tp")
     return [make_setup(arguments, model, int(world), strategy) for strategy in strategies for world in worlds]
 
 
@@ -85,16 +64,17 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
     accumulate = recipe.optimization.accumulate if recipe else 1
     if strategy in ("fsdp2", "tp"):
         check_shardable(model.without_weights(), "take --strategy ddp")
-    if model.unit == "pair":
+    if model.head.inputs == "pair":
         check_in_batch_negatives("pairs", accumulate)
+    # Tensor parallelism shares a layer among as many devices as a node has and the heads allow.
+    heads = [part.num_key_value_heads for part in stack_configs(model.config)] if strategy == "tp" else [1]
     setup = Setup(
         world_size=world,
         strategy=strategy,
         batch=arguments.batch or 1,
         accumulate=accumulate,
         precision=arguments.precision or (recipe.compute.precision if recipe else "bf16"),
-        fused=arguments.device != "cpu",
-        split=tensor_parallel_size(arguments.split, world, model) if strategy == "tp" else 1,
+        split=math.gcd(world, NODE, *heads),
     )
     if recipe is None or arguments.batch:
         return setup
@@ -104,31 +84,6 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
             f"batch_size={batch_size} cannot be split into {micro_batches} micro-batches; change it, or give --batch"
         )
     return replace(setup, batch=batch_size // micro_batches)
-
-
-def tensor_parallel_size(asked: int | None, world: int, model: PlannedModel) -> int:
-    """Return the number of devices that share each layer: that asked for, or as a node has and the heads allow."""
-    heads = math.gcd(*(part.num_key_value_heads for part in stack_configs(model.config)))
-    size = asked or math.gcd(world, heads, NODE)
-    if world % size:
-        raise ValueError(f"--world-size={world} is no multiple of --split={size}")
-    if heads % size:
-        raise ValueError(f"--split={size} does not divide the {heads} key-value heads")
-    return size
-
-
-def seconds(device: dict[str, Any], setup: Setup, step: Step, work: float) -> float:
-    """Estimate the time of a step of so many FLOPs on each device; only blocking collectives wait for computation."""
-    blocking = sum(each.seconds(device) for each in step.communication if each.blocking)
-    overlapped = sum(each.seconds(device) for each in step.communication if not each.blocking)
-    return max(work / (UTILIZATION * device[setup.precision]), overlapped) + blocking
-
-
-def count_rows(model: PlannedModel, counts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the rows of parameters and FLOPs."""
-    rows = {} if model.unit == "token" else {model.unit: sized(model.sizes)}
-    rows |= {f"parameters, {name}": f"{number:,}" for name, number in counts["parameters"].items()}
-    return rows | {f"FLOPs per {model.unit}, {name}": scaled(number, "") for name, number in counts["FLOPs"].items()}
 
 
 def step_rows(plan: Plan) -> dict[str, str]:
@@ -142,21 +97,14 @@ def step_rows(plan: Plan) -> dict[str, str]:
     return rows
 
 
-def columns(plan: Plan, model: PlannedModel, device: dict[str, Any] | None, steps: int | None) -> dict[str, str]:
-    """Return a plan as a line, with a star at more memory than the device has."""
+def columns(plan: Plan) -> dict[str, str]:
+    """Return a plan as a line."""
     setup = plan.setup
-    sizes = [sum(step.memory.values()) for step in (plan.plain, plan.checkpointed)]
-    limit = device["memory"] if device else math.inf
-    plain, checkpointed = (scaled(size, "B") + ("*" if size > limit else "") for size in sizes)
-    line = {
+    plain, checkpointed = (sum(step.memory.values()) for step in (plan.plain, plan.checkpointed))
+    return {
         "devices": str(setup.world_size),
         "strategy": f"tp {setup.split} x {setup.data_parallel}" if setup.strategy == "tp" else setup.strategy,
-        "memory": plain,
-        "checkpd.": checkpointed,
+        "memory": scaled(plain, "B"),
+        "checkpd.": scaled(checkpointed, "B"),
         "sent": scaled(sum(each.sent for each in plan.plain.communication), "B"),
     }
-    if plan.seconds is None:
-        return line
-    units = setup.batch * setup.data_parallel * setup.accumulate * model.units
-    line |= {"s/step": f"{plan.seconds:.3g}", f"{model.unit}s/s": scaled(units / plan.seconds, "")}
-    return line if steps is None else line | {"hours": f"{plan.seconds * steps / 3600:.3g}"}

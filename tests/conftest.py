@@ -1,6 +1,6 @@
 """Set up every test: qkv importable from a bare checkout, no network, fixed seeds, memory that is poisoned until written.
 
-`configuration`, `modeling` and `scripts` mirror the source, file by file; suites that cut across modules lie beside this
+`configuration`, `modeling` and `scripts` follow the folders of the source; suites that cut across modules lie beside this
 file. `support` holds what they share: reference formulas, tiny models, official families. `hub` has a Hub on loopback
 and its clients, `distributed` trainings in several processes, `golden` saved parameter names. Tables of configs are
 YAML beside the tests that run over them.

@@ -15,7 +15,7 @@ import tiny
 from families.base import Row
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from qkv.scripts.publishing.integrity.loading import load_in_clean_process
 from speaking import build
 from test_hub import EVERY, QUICK, built, job
 
@@ -42,8 +42,6 @@ def published(tmp_path_factory: pytest.TempPathFactory):
     models, jobs = {}, {}
     for name, row in HEADS.items():
         models[name] = built(row)
-        if models[name]._supports_sdpa:
-            models[name].set_attn_implementation("sdpa")
         jobs[name] = job(row, models[name], build_folder(models[name], place / name))
     return models, jobs
 

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 import sampling
 from comparison import EXACT, differentiable_flex, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, FeedForwardName, NormName
+from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS
 from tiny import jitter
 
 LENGTH = max(LENGTHS)
@@ -43,7 +43,7 @@ BACKENDS = ("eager", "sdpa", "flex_attention")
 ONE_STACK = ("encoder", "decoder")
 DECODERS = ("decoder", "encoder-decoder: decoder", "speech encoder-decoder: decoder")
 # Cases of each test, and more that are slow.
-COUNT, MORE = 8, 60
+COUNT, MORE = 6, 60
 
 
 class Case(NamedTuple):
@@ -52,14 +52,9 @@ class Case(NamedTuple):
     patterns: tuple[str, str]
     kernel: str
     norm_first: bool
-    norm: str
-    feed_forward: str
 
     def __str__(self) -> str:
-        patterns = "+".join(self.patterns)
-        return (
-            f"{self.stack}-{self.position}-{patterns}-{self.kernel}-{self.norm}-{self.feed_forward}-{self.norm_first}"
-        )
+        return "-".join("+".join(word) if isinstance(word, tuple) else str(word) for word in self)
 
     @property
     def family(self) -> Family:
@@ -67,8 +62,8 @@ class Case(NamedTuple):
 
     def configure(self) -> Any:
         """The config; ValueError where it is refused."""
-        words = {name: value for name, value in self._asdict().items() if name not in ("stack", "patterns")}
-        return self.family.configure(STACKS[self.stack][1], {**words, "pattern": list(self.patterns)})
+        words = {"position": self.position, "pattern": [*self.patterns], "kernel": self.kernel}
+        return self.family.configure(STACKS[self.stack][1], {**words, "norm_first": self.norm_first})
 
 
 def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
@@ -77,8 +72,7 @@ def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
     while True:
         pick = generator.choice
         patterns = pick([("full", "full"), (pick(PATTERNS), pick(PATTERNS))])
-        words = pick(KERNELS), pick([True, False]), pick(get_args(NormName)), pick(get_args(FeedForwardName))
-        case = Case(pick(stacks), pick(positions), patterns, *words)
+        case = Case(pick(stacks), pick(positions), patterns, pick(KERNELS), pick([True, False]))
         try:
             case.configure()
         except ValueError:
@@ -193,7 +187,10 @@ def shifted(case: Case, first: int) -> Tensor:
     return read(model_of(case), input_ids=tokens(), position_ids=torch.arange(first, first + LENGTH)[None])
 
 
-@drawn(*ONE_STACK, positions=("none", *ROTARY_POSITIONS, *BIAS_POSITIONS))
+RELATIVE = ("none", *ROTARY_POSITIONS, *BIAS_POSITIONS)
+
+
+@drawn(*ONE_STACK, positions=RELATIVE)
 @torch.no_grad()
 def test_relative_positions_do_not_see_a_shift(case: Case) -> None:
     assert close(shifted(case, 0), shifted(case, 8))
@@ -252,8 +249,7 @@ def check_cached(case: Case, kind: str, given: str) -> None:
     assert close(by_chunks(case, batch, kind, given)[real], read(model_of(case), **batch)[real])
 
 
-CACHES = [(kind, given) for kind in ("dynamic", "static") for given in ("mask", "positions")]
-CACHES = [*CACHES[:3], ("static", "prepared mask"), ("static", "prepared positions")]
+CACHES = [("dynamic", "mask"), ("dynamic", "positions"), ("static", "mask"), ("static", "prepared positions")]
 
 
 @pytest.mark.parametrize(("kind", "given"), CACHES)
@@ -267,19 +263,16 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
 @torch.no_grad()
 def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
     """A cache with a window drops its first keys, and the bias those of the same positions."""
-    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", True, "layer", "mlp"), "dynamic", "mask")
+    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", True), "dynamic", "mask")
 
 
 DOCUMENTS = (5, LENGTH - 5)
 BOUNDARIES = torch.tensor([0, *itertools.accumulate(DOCUMENTS)], dtype=torch.int32)
 RESTARTS = torch.cat([torch.arange(part) for part in DOCUMENTS])[None]
-ONES = marks(LENGTH)
 PACKING = {
     "positions": {"position_ids": RESTARTS},
-    "positions and ones": {"position_ids": RESTARTS, "attention_mask": ONES},
+    "positions and ones": {"position_ids": RESTARTS, "attention_mask": marks(LENGTH)},
     "boundaries": {"cu_seq_lens_q": BOUNDARIES},
-    "boundaries and ones": {"cu_seq_lens_q": BOUNDARIES, "attention_mask": ONES},
-    "both": {"position_ids": RESTARTS, "cu_seq_lens_q": BOUNDARIES},
 }
 
 
@@ -344,33 +337,13 @@ def test_checkpointing_changes_nothing(case: Case) -> None:
     assert all_close(*found)
     # Each first layer ran twice: it was recomputed.
     assert len(runs) == 2 * len(case.family.parts)
-    with pytest.raises(ValueError, match="use_reentrant"):
-        model.activation_checkpointing_enable({"use_reentrant": True})
-
-
-@drawn()
-@torch.no_grad()
-def test_shards_and_a_model_on_meta_are_the_model(case: Case, tmp_path: Any) -> None:
-    model, batch, model_class = copy.deepcopy(model_of(case)), case.family.batch(), case.family.model_class
-    model.save_pretrained(tmp_path, max_shard_size="2KB")
-    assert (tmp_path / "model.safetensors.index.json").exists()
-    loaded = model_class.from_pretrained(tmp_path, dtype=torch.float64)
-    with torch.device("meta"):
-        empty = model_class(model_class.config_class.from_pretrained(tmp_path))
-    empty.load_state_dict(model.state_dict(), assign=True)
-    empty.tie_weights()
-    for other in (loaded, empty.eval()):
-        assert not other.training and len([*other.parameters()]) == len([*model.parameters()])
-        # Weights mapped from a file may lie so in memory that another kernel suits them: they are moved.
-        both = (real_rows(case, each, batch) for each in (copy.deepcopy(other), model))
-        assert all(itertools.starmap(torch.equal, zip(*both, strict=True)))
 
 
 # Graphs ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("plain_paths")
-@drawn(count=4)
+@drawn(count=2)
 @torch.no_grad()
 def test_one_graph(case: Case) -> None:
     torch._dynamo.reset()
@@ -401,7 +374,7 @@ def test_export(case: Case) -> None:
 def test_training_through_inductor(stack: str) -> None:
     """`torch.compile(model)`, then a step; needs a C++ compiler, as torch does here."""
     torch._dynamo.reset()
-    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", True, "layer", "mlp")
+    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", True)
     plain, model = (copy.deepcopy(model_of(case)).float().train() for _ in range(2))
     batch = {name: value.float() if value.is_floating_point() else value for name, value in case.family.batch().items()}
     outputs = [each(**batch)[0] for each in (plain, torch.compile(model, fullgraph=True))]
@@ -410,18 +383,6 @@ def test_training_through_inductor(stack: str) -> None:
     assert (outputs[0] - outputs[1]).abs().max() <= 1e-4
     for name, gradient in gradients(model).items():
         assert torch.allclose(gradient, gradients(plain)[name], rtol=1e-4, atol=1e-4), name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("position", ["none", "rope", "alibi", "t5", "learned"])
-@torch.no_grad()
-def test_flex_through_inductor(position: str) -> None:
-    """Flex attention with its own kernel, which torch has for forward passes on a CPU."""
-    torch._dynamo.reset()
-    case = Case("decoder", position, ("block_sparse", "block_sparse"), "softmax", True, "layer", "mlp")
-    batch = case.family.batch()
-    model, plain = with_backend(case, "flex_attention").float(), copy.deepcopy(model_of(case)).float()
-    assert (model(**batch).logits - plain(**batch).logits)[batch["attention_mask"].bool()].abs().max() <= 1e-5
 
 
 @pytest.mark.gpu

@@ -28,7 +28,7 @@ from qkv import (
     QkvImageEncoderModel,
 )
 from qkv.configuration import CONFIGS
-from tiny import HEADS, Case
+from tiny import CASES
 
 NAN = float("nan")
 Row = Sequence[Any]
@@ -41,13 +41,8 @@ def check(mistake: Callable[[], Any], *mentions: str) -> None:
     assert caught.value.__cause__ is None
 
 
-SIZES = {
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "vocab_size": 11,
-    "max_position_embeddings": 6,
-}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES |= {"vocab_size": 11, "max_position_embeddings": 6}
 IMAGES = {"image_size": 8, "patch_size": 4, "num_labels": 3, "vocab_size": None}
 IDS = torch.arange(10).reshape(2, 5)
 PIXELS = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
@@ -63,12 +58,12 @@ def encoder(model_class: type[PreTrainedModel] = QkvEncoderModel, **fields: Any)
     return built(model_class, **fields)
 
 
-def vision(model_class: type[PreTrainedModel] = QkvImageEncoderModel, **fields: Any) -> PreTrainedModel:
-    return built(model_class, **IMAGES, **fields)
+def vision(model_class: type[PreTrainedModel] = QkvImageEncoderModel) -> PreTrainedModel:
+    return built(model_class, **IMAGES)
 
 
-def decoder(model_class: type[PreTrainedModel] = QkvDecoderModel, **fields: Any) -> PreTrainedModel:
-    return built(model_class, **fields)
+def decoder(**fields: Any) -> PreTrainedModel:
+    return built(QkvDecoderModel, **fields)
 
 
 def encoder_decoder(**fields: Any) -> PreTrainedModel:
@@ -99,10 +94,8 @@ TOKENS: list[Row] = [
     (lambda: encoder()(IDS, inputs_embeds=zeros(2, 5, 8)), f"{EITHER}"),
     (lambda: encoder()(), f"{EITHER} | none"),
     (lambda: encoder()(IDS, pixel_values=PIXELS), "pixel_values | input_ids"),
-    (lambda: encoder()(pixel_values=PIXELS), "pixel_values | input_ids"),
     (lambda: vision()(input_ids=IDS), "input_ids | pixel_values"),
     (lambda: encoder()(IDS, atention_mask=zeros(2, 5)), "'atention_mask' | 'attention_mask'"),
-    (lambda: decoder(QkvDecoderForCausalLM)(IDS, label=IDS), "'label' | 'labels'"),
     (lambda: encoder()(IDS + 5), f"input_ids | 14 | {VOCABULARY}"),
     (lambda: decoder()(IDS - 1), f"input_ids | -1 | {VOCABULARY}"),
     (lambda: encoder()(IDS[0]), "input_ids | (5,) | (batch, length)"),
@@ -111,30 +104,20 @@ TOKENS: list[Row] = [
     (lambda: encoder()([[1, 2]]), "input_ids | list | return_tensors='pt'"),
     (lambda: encoder()(IDS[:, :0]), f"(2, 0, 8) | {EMBEDDINGS}"),
     (lambda: encoder(type_vocab_size=2)(inputs_embeds=zeros(2, 5, 9)), f"(2, 5, 9) | {EMBEDDINGS}"),
-    (lambda: decoder()(inputs_embeds=zeros(2, 8)), f"(2, 8) | {EMBEDDINGS}"),
     (lambda: encoder()(whole(1, 7)), f"7 | {TOO_LONG}"),
-    (lambda: decoder()(whole(1, 9)), f"9 | {TOO_LONG}"),
     (lambda: decoder()(IDS[:, :2], past_key_values=filled_cache()), f"7 | {TOO_LONG}"),
     (
         lambda: decoder(position="grid", text_length=2)(whole(1, 7)),
         "7 | max_position_embeddings=6 | position='grid' | position='rope'",
     ),
-    (
-        lambda: decoder(QkvDecoderForCausalLM).generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False),
-        f"7 | {TOO_LONG}",
-    ),
-    (lambda: encoder_decoder()(IDS, decoder_input_ids=whole(2, 8)), f"8 | {TOO_LONG}"),
     (lambda: encoder()(IDS, position_ids=torch.arange(5)[None] + 3), f"8 | {TOO_LONG}"),
     (lambda: encoder()(IDS, position_ids=torch.arange(5)[None] - 2), "position_ids | -2 | position='learned' | 0"),
     (lambda: encoder()(IDS, position_ids=whole(1, 4)), "position_ids | (1, 4) | (2, 5)"),
-    (lambda: decoder()(IDS, position_ids=torch.arange(5)), "position_ids | (5,) | (2, 5)"),
     (lambda: encoder()(IDS, zeros(2, 4)), f"(2, 4) | 2 | 5 | {MASK}"),
-    (lambda: decoder()(IDS, zeros(3, 5)), f"(3, 5) | 2 | 5 | {MASK}"),
     (lambda: encoder()(IDS, zeros(2, 5, 5)), f"(2, 5, 5) | 2 | 5 | {MASK}"),
     (lambda: encoder()(IDS, zeros(2, 1, 5, 4)), f"(2, 1, 5, 4) | (2, 1, 5, 5) | {MASK}"),
     (lambda: encoder()(IDS, whole(2, 5, value=-1).float()), "attention_mask | from -1.0 | 1 | 0"),
     (lambda: encoder()(IDS, whole(2, 5, value=2)), "attention_mask | to 2 | 1 | 0 | position_ids"),
-    (lambda: decoder()(IDS, torch.full((2, 5), 0.5)), "attention_mask | from 0.5 | 1 | 0"),
     (
         lambda: encoder_decoder()(
             attention_mask=whole(2, 5, value=2), encoder_outputs=(zeros(2, 5, 8),), decoder_input_ids=IDS
@@ -148,26 +131,24 @@ TOKENS: list[Row] = [
         lambda: encoder(type_vocab_size=2)(IDS, token_type_ids=whole(2, 5, value=2)),
         "token_type_ids | 2 (0 to 1) | type_vocab_size",
     ),
-    (lambda: encoder()(IDS, token_type_ids=whole(2, 5, value=1)), "token_type_ids | 1 (0 to 0) | type_vocab_size"),
     (lambda: encoder(QkvEncoderForMultipleChoice)(IDS), "(2, 5) | (batch, choices, length)"),
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3])), f"cu_seq_lens_q=[0, 3] | {PACKED}"),
     (lambda: encoder()(IDS[:1], cu_seq_lens_q=torch.tensor([1, 5])), f"cu_seq_lens_q=[1, 5] | {PACKED}"),
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3, 2, 5])), f"cu_seq_lens_q=[0, 3, 2, 5] | {PACKED}"),
     (
         lambda: decoder()(IDS, past_key_values=((zeros(2, 2, 1, 4),) * 2,) * 2),
-        "past_key_values | tuple | DynamicCache(config=model.config)",
+        "past_key_values | tuple | DynamicCache",
     ),
     (lambda: decoder()(IDS[:, :1], past_key_values=filled_cache(num_hidden_layers=3)), "past_key_values | 3 | 2"),
     (lambda: decoder()(IDS[:1, :1], past_key_values=filled_cache()), "past_key_values | 2 | 1"),
-    (lambda: decoder()(IDS, encoder_hidden_states=zeros(2, 5, 8)), "encoder_hidden_states | cross_attention=True"),
-    (lambda: decoder(cross_attention=True)(IDS), "cross_attention=True | encoder_hidden_states | None"),
+    (
+        lambda: decoder()(IDS, encoder_hidden_states=zeros(2, 5, 8)),
+        "encoder_hidden_states=Tensor | cross_attention=False",
+    ),
+    (lambda: decoder(cross_attention=True)(IDS), "cross_attention=True | encoder_hidden_states=None"),
     (
         lambda: encoder_decoder()(encoder_outputs=(zeros(2, 5, 9),), decoder_input_ids=IDS),
         "encoder_hidden_states | (2, 5, 9) | batch=2 | hidden_size=8",
-    ),
-    (
-        lambda: encoder_decoder()(encoder_outputs=(zeros(3, 5, 8),), decoder_input_ids=IDS),
-        "encoder_hidden_states | (3, 5, 8) | batch=2 | hidden_size=8",
     ),
     (
         lambda: encoder_decoder()(attention_mask=zeros(2, 4), encoder_outputs=(zeros(2, 5, 8),), decoder_input_ids=IDS),
@@ -175,19 +156,17 @@ TOKENS: list[Row] = [
     ),
     (lambda: encoder_decoder()(IDS), f"{DECODER_INPUTS}"),
     (lambda: encoder_decoder()(IDS, decoder_input_ids=IDS, decoder_inputs_embeds=zeros(2, 5, 8)), f"{EITHER}"),
-    (lambda: encoder_decoder()(decoder_input_ids=IDS), f"{EITHER} | none"),
 ]
 
-IMAGE_SHAPE = "(batch, 3, height, width) | num_channels"
+IMAGE_SHAPE = "(batch, 3, height, width) | image processor"
 PIXEL_INPUTS: list[Row] = [
     (lambda: vision()(pixel_values=PIXELS * NAN), "pixel_values | NaN | image processor"),
     (lambda: vision(QkvImageEncoderForImageClassification)(PIXELS / 0), "pixel_values | infinity | image processor"),
     (lambda: vision()(pixel_values=PIXELS[:, :1]), f"pixel_values | (2, 1, 8, 8) | {IMAGE_SHAPE}"),
-    (lambda: vision()(pixel_values=PIXELS[0]), f"pixel_values | (3, 8, 8) | {IMAGE_SHAPE}"),
     (lambda: vision()(pixel_values=PIXELS.permute(0, 2, 3, 1)), f"pixel_values | (2, 8, 8, 3) | {IMAGE_SHAPE}"),
     (lambda: vision()(pixel_values=zeros(2, 3, 12, 8)), "12x8 | image_size=8 | interpolate_pos_encoding=True"),
     (lambda: vision()(pixel_values=zeros(2, 3, 9, 12), interpolate_pos_encoding=True), "9x12 | patch_size=4"),
-    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8)), "pixel_values | (2, 3, 0, 8) | empty"),
+    (lambda: vision()(pixel_values=zeros(2, 3, 0, 8)), f"pixel_values | (2, 3, 0, 8) | {IMAGE_SHAPE}"),
     (
         lambda: vision()(inputs_embeds=zeros(1, 6, 8)),
         "6 | max_position_embeddings=5 | position='learned' | position='rope'",
@@ -202,10 +181,6 @@ PIXEL_INPUTS: list[Row] = [
     ),
     (lambda: vision(QkvImageEncoderForImageClassification)(PIXELS, labels=whole(3)), "labels | (3,) | (2, 3) | (2,)"),
     (
-        lambda: vision(QkvImageEncoderForImageClassification)(PIXELS, labels=torch.tensor([0, 3])),
-        "labels | 3 (0 to 2) | num_labels | -100",
-    ),
-    (
         lambda: vision(QkvImageEncoderForImageClassification)(PIXELS, labels=zeros(2)),
         "labels | (2,) | (2, 3) | problem_type='multi_label_classification'",
     ),
@@ -215,12 +190,9 @@ FIT = "(2, 5, 11) | (2, 5)"
 CLASSES = "num_labels | -100"
 LABELS: list[Row] = [
     (lambda: encoder(QkvEncoderForMaskedLM)(IDS, labels=IDS[:, :4]), f"labels | (2, 4) | {FIT}"),
-    (lambda: encoder(QkvEncoderForMaskedLM)(IDS, labels=IDS.T), f"labels | (5, 2) | {FIT}"),
     (lambda: encoder(QkvEncoderForMaskedLM)(IDS, labels=IDS.float()), f"labels | torch.float32 | {FIT}"),
     (lambda: encoder(QkvEncoderForMaskedLM)(IDS, labels=IDS + 2), "labels | 11 | 11 (0 to 10) | -100"),
     (lambda: encoder(QkvEncoderForMaskedLM)(IDS, labels=whole(2, 5, value=-1)), "labels | -1 | 11 (0 to 10) | -100"),
-    (lambda: decoder(QkvDecoderForCausalLM)(IDS, labels=IDS[:, :4]), f"labels | (2, 4) | {FIT}"),
-    (lambda: decoder(QkvDecoderForCausalLM)(IDS, labels=IDS[0]), f"labels | (5,) | {FIT}"),
     (lambda: encoder_decoder()(IDS, decoder_input_ids=IDS, labels=IDS + 3), "labels | 12 | 11 (0 to 10) | -100"),
     (lambda: encoder_decoder()(IDS, labels=IDS - 1), f"input_ids | -1 | {VOCABULARY}"),
     (
@@ -235,10 +207,6 @@ LABELS: list[Row] = [
     (
         lambda: encoder(QkvEncoderForQuestionAnswering)(IDS, start_positions=whole(3), end_positions=whole(3)),
         "(3,) | (2, 5) | (2,)",
-    ),
-    (
-        lambda: encoder(QkvEncoderForMultipleChoice)(IDS[None], labels=torch.tensor([2])),
-        f"labels | 2 (0 to 1) | {CLASSES}",
     ),
     (
         lambda: encoder(QkvEncoderForPreTraining)(IDS, labels=IDS, next_sentence_label=torch.tensor([0, 2])),
@@ -270,9 +238,9 @@ def test_unknown_backend_is_left_to_transformers() -> None:
         QkvEncoderModel(config)
 
 
-@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
-def test_config_of_another_family(case: Case) -> None:
-    own = case.model_class.config_class
+@pytest.mark.parametrize("own", CONFIGS)
+def test_config_of_another_family(own: Any) -> None:
+    case = next(case for case in CASES if case.model_class.config_class is own)
     for config_class in CONFIGS:
         if config_class is not own:
             names = (case.model_class.__name__, own.__name__, config_class.__name__)

@@ -187,15 +187,24 @@ def test_there_and_back_is_the_identity(row: Row) -> None:
     assert ours.num_parameters() == trained + bias
 
 
+def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:
+    """Each step reads what the one before it has stored, and every bit of it comes back."""
+    official = row.build().to(dtype)
+    official.save_pretrained(folder / "official", max_shard_size=size)
+    ours = from_transformers(folder / "official")
+    ours.save_pretrained(folder / "ours", max_shard_size=size)
+    back = to_transformers(type(ours).from_pretrained(folder / "ours", dtype="auto"))
+    back.save_pretrained(folder / "back", max_shard_size=size)
+    options = {"dtype": "auto", **row.options}
+    stored = type(official).from_pretrained(folder / "official", **options)
+    assert_identical(type(back).from_pretrained(folder / "back", **options), stored)
+    assert {weight.dtype for weight in ours.parameters()} == {dtype}
+    assert (len(list((folder / "back").glob("*.safetensors"))) > 1) == (size == "8KB")
+
+
 @pytest.mark.parametrize("row", sampled(SAVED, 3), ids=str)
 def test_there_and_back_through_files_is_the_identity(row: Row, tmp_path: Path) -> None:
-    official, ours = pair(row)
-    official.save_pretrained(tmp_path / "official")
-    read = from_transformers(tmp_path / "official")
-    assert_identical(read, ours)
-    read.save_pretrained(tmp_path / "ours")
-    to_transformers(type(ours).from_pretrained(tmp_path / "ours")).save_pretrained(tmp_path / "back")
-    assert_identical(type(official).from_pretrained(tmp_path / "back", **row.options), official)
+    check_files(row, torch.bfloat16, "8KB", tmp_path)
 
 
 @pytest.mark.slow
@@ -203,18 +212,7 @@ def test_there_and_back_through_files_is_the_identity(row: Row, tmp_path: Path) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @each_row
 def test_there_and_back_through_files_of_any_kind(row: Row, dtype: torch.dtype, size: str, tmp_path: Path) -> None:
-    """Each step reads what the one before it has stored, and every bit of it comes back."""
-    official = row.build().to(dtype)
-    official.save_pretrained(tmp_path / "official", max_shard_size=size)
-    ours = from_transformers(tmp_path / "official")
-    ours.save_pretrained(tmp_path / "ours", max_shard_size=size)
-    back = to_transformers(type(ours).from_pretrained(tmp_path / "ours", dtype="auto"))
-    back.save_pretrained(tmp_path / "back", max_shard_size=size)
-    options = {"dtype": "auto", **row.options}
-    stored = type(official).from_pretrained(tmp_path / "official", **options)
-    assert_identical(type(back).from_pretrained(tmp_path / "back", **options), stored)
-    assert {weight.dtype for weight in ours.parameters()} == {dtype}
-    assert (len(list((tmp_path / "back").glob("*.safetensors"))) > 1) == (size == "8KB")
+    check_files(row, dtype, size, tmp_path)
 
 
 @each_generator

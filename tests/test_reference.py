@@ -57,21 +57,6 @@ def test_random_blocks_are_not_near_and_spread_over_all():
     assert drawn != [reference.drawn_blocks(block, 3, 8, True) for block in range(400)]
 
 
-def test_patterns_of_the_figure():
-    """Figure 11 of the DALL-E paper: the last token of 4 x 4 that follow 6 of a text."""
-    shown = {
-        "row": [k for k in range(22) if reference.row(21, k, 6, 4)],
-        "column": [k for k in range(22) if reference.column(21, k, 6, 4)],
-        "convolutional": [k for k in range(22) if reference.convolutional(21, k, 6, 4, 3)],
-    }
-    assert {name: [k - 6 for k in keys[6:]] for name, keys in shown.items()} == {
-        "row": [11, 12, 13, 14, 15],
-        "column": [3, 7, 11, 15],
-        "convolutional": [10, 11, 12, 14, 15],
-    }
-    assert all(keys[:6] == list(range(6)) for keys in shown.values())
-
-
 def test_visibility():
     keep = torch.tensor([[0, 1, 1, 1, 1]])
     visible = reference.visibility(reference.causal, keep=keep, documents=torch.tensor([[0, 0, 0, 1, 1]]))

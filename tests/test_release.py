@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,31 +68,22 @@ def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
 def sides(place: Path, **files: bytes) -> tuple[Path, Path]:
     """Two folders with the same files."""
     for side in ("one", "other"):
-        (place / side).mkdir()
+        (place / side).mkdir(parents=True)
         for name, content in files.items():
             (place / side / name).write_bytes(content)
     return place / "one", place / "other"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda side: (side / "a").write_bytes(b"2"), "two builds of one commit differ in a"),
-        (lambda side: (side / "c").touch(), "two builds of one commit differ in c"),
-        (lambda side: (side / "b").unlink(), "two builds of one commit differ in b"),
-    ],
-)
-def test_builds_that_differ_are_no_release(change: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
-    one, other = sides(tmp_path, a=b"1", b=b"1")
-    release.check_equal(one, other)
-    change(other)
-    with pytest.raises(SystemExit, match=words):
-        release.check_equal(one, other)
-
-
-def test_no_build_is_no_release(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="differ in nothing, for there is none"):
+def test_builds_that_differ_are_no_release(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="nothing"):
         release.check_equal(*sides(tmp_path))
+    changes = {"a": lambda file: file.write_bytes(b"2"), "b": Path.unlink, "c": Path.touch}
+    for name, change in changes.items():
+        one, other = sides(tmp_path / name, a=b"1", b=b"1")
+        release.check_equal(one, other)
+        change(other / name)
+        with pytest.raises(SystemExit, match=f"differ in {name}"):
+            release.check_equal(one, other)
 
 
 def test_a_source_distribution_forgets_its_builder(tmp_path: Path) -> None:
@@ -116,9 +106,7 @@ def test_a_source_distribution_forgets_its_builder(tmp_path: Path) -> None:
         assert archive.extractfile("x/b.py").read() == b"b.py"
 
 
-def test_sums_and_signature_are_those_that_common_programs_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_and_signature_are_those_that_common_programs_check(tmp_path: Path) -> None:
     private, public = keys.pair(tmp_path)
     one, _ = sides(tmp_path, **{"a.whl": b"1", "b.tar.gz": b"2"})
     release.write_sums(one)
@@ -142,14 +130,14 @@ def test_a_bill_of_materials_holds_no_path(tmp_path: Path) -> None:
     release.check_no_trace(path)
     for trace in ("file:///srv/x.whl", f"{ROOT}/setup.py"):
         path.write_text(json.dumps({"components": [{"url": trace}]}))
-        with pytest.raises(SystemExit, match="qkv.cdx.json holds .*, a path of this machine; install that from an"):
+        with pytest.raises(SystemExit, match="qkv.cdx.json holds"):
             release.check_no_trace(path)
 
 
 def test_a_full_folder_and_changed_files_are_no_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "old.whl").touch()
-    with pytest.raises(SystemExit, match="is not empty; remove it first"):
+    with pytest.raises(SystemExit, match="is not empty"):
         release.main([str(tmp_path), "--environment", "x"])
     monkeypatch.setattr(release, "output", lambda *words: " M setup.py\n")
-    with pytest.raises(SystemExit, match="a release is built from a commit, and these files differ from it:\n M setup"):
+    with pytest.raises(SystemExit, match="M setup.py"):
         release.main([str(tmp_path / "new"), "--environment", "x"])

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import reference
 
@@ -83,18 +83,6 @@ def test_examples(where: str) -> None:
     assert (actual - numbers(expected)).abs().max() <= 0.5000001 * 10.0**-decimals
 
 
-def test_two_heads_from_input_to_output() -> None:
-    """Document 000, §3.2, steps 1 to 3 with its own matrices, which it does not carry through."""
-    q, k, v = (torch.cat([numbers(HEADS[f"W{head}{part}"][0]) for head in (1, 2)], dim=1).T for part in "QKV")
-    memory = X[None]
-    output, weights = reference.multi_head_attention(memory, memory, q, None, k, None, v, None, OUTPUT.T, None, 2, 2)
-    module = nn.MultiheadAttention(4, 2, bias=False, batch_first=True, dtype=torch.float64)
-    module.load_state_dict({"in_proj_weight": torch.cat((q, k, v)), "out_proj.weight": OUTPUT.T})
-    expected = module(memory, memory, memory, average_attn_weights=False)
-    assert torch.allclose(output, expected[0], rtol=0, atol=1e-12)
-    assert torch.allclose(weights, expected[1], rtol=0, atol=1e-12)
-
-
 def test_a_pair_of_dimensions_shares_one_sinusoid() -> None:
     """The exponent is 2 (i // 2) / d for dimension i; document 003, §2.1, raises to 2 i / d and to i / d."""
     row = reference.sinusoidal_table(2, 512)[1]
@@ -102,13 +90,6 @@ def test_a_pair_of_dimensions_shares_one_sinusoid() -> None:
     for exponent in (lambda i: 2 * i / 512, lambda i: i / 512):
         other = numbers([(math.cos if i % 2 else math.sin)(1 / 10000.0 ** exponent(i)) for i in range(512)])
         assert (row - other).abs().max() > 0.01
-
-
-def test_patches_of_the_base_model() -> None:
-    """Document 000, §4.2: a 224 x 224 image in 16 x 16 patches gives 14 · 14 = 196 of 16 · 16 · 3 = 768 values."""
-    image = torch.arange(3 * 224 * 224, dtype=torch.float64).reshape(3, 224, 224)
-    pieces = reference.patches(image, 16)
-    assert pieces.shape == (196, 768) and torch.equal(pieces[15].reshape(3, 16, 16), image[:, 16:32, 16:32])
 
 
 def test_eps_of_layer_norm_is_added_to_the_variance() -> None:

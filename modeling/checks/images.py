@@ -6,24 +6,18 @@ Shapes: B images, C channels, N objects, Q object queries, V classes.
 from collections.abc import Sequence
 
 from torch import Tensor
-from transformers.utils import is_scipy_available
 
 from .inputs import can_read_values, check_range, check_shape
 
 
 def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: int) -> None:
-    """Check that images (B, C, height, width) hold numbers, and that each has real pixels (B, height, width)."""
-    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else None
-    if not isinstance(pixel_values, Tensor) or not shape or len(shape) != 4 or shape[1] != num_channels:
-        raise ValueError(
-            f"pixel_values of shape {shape} are not (batch, {num_channels}, height, width); check num_channels and use "
-            "the image processor with return_tensors='pt'"
-        )
-    if 0 in shape[2:] or (can_read_values(pixel_values) and not pixel_values.isfinite().all()):
-        raise ValueError(
-            f"pixel_values of shape {shape} are empty or contain NaN or infinity; check the image processor's "
-            "normalisation"
-        )
+    """Check that images (B, C, height, width) hold numbers, and have their padding right and below."""
+    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else ()
+    if not isinstance(pixel_values, Tensor) or len(shape) != 4 or shape[1] != num_channels or 0 in shape[2:]:
+        wanted = f"(batch, {num_channels}, height, width)"
+        raise ValueError(f"pixel_values of shape {shape} are not {wanted}; use the model's image processor")
+    if can_read_values(pixel_values) and not pixel_values.isfinite().all():
+        raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
     if pixel_mask is None:
         return
     check_shape("pixel_mask", pixel_mask, (shape[0], *shape[2:]), "the pixels")
@@ -33,13 +27,9 @@ def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: 
 
 def check_objects(objects: object, logits: Tensor, count: Tensor | int | None) -> None:
     """Check that each image has a dict of its objects: classes `class_labels` (N,) and boxes `boxes` (N, 4)."""
-    if not is_scipy_available():
-        raise ValueError("objects are matched by scipy, which is not installed; pip install scipy")
     if count is not None and not (isinstance(count, Tensor) and count.shape == (2,)):
-        raise ValueError(
-            f"num_items_in_batch={count} is one number, but boxes are divided by objects and classes by queries; "
-            "give the objects and the images of the step, torch.tensor([objects, images])"
-        )
+        mend = "torch.tensor([objects, images]) of the step"
+        raise ValueError(f"num_items_in_batch={count} counts no objects and queries apart; give {mend}")
     if not isinstance(objects, Sequence) or len(objects) != len(logits):
         kind = f"{len(objects)}" if isinstance(objects, Sequence) else f"a {type(objects).__name__}"
         raise ValueError(f"labels are {kind} for {len(logits)} images; give a list of one dict for each image")
@@ -52,7 +42,5 @@ def check_image_objects(name: str, classes: Tensor, boxes: Tensor, num_labels: i
     check_shape(f"boxes of {name}", boxes, (*classes.shape[:1], 4), "class_labels and their 4 numbers")
     check_range(f"class_labels of {name}", classes, num_labels, "labels", "set num_labels")
     if can_read_values(boxes) and boxes.numel() and not bool(((boxes >= 0) & (boxes <= 1)).all()):
-        raise ValueError(
-            f"boxes of {name} reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, center y, "
-            "width and height as parts of the image, from 0 to 1"
-        )
+        reach = f"boxes of {name} reach from {float(boxes.min()):g} to {float(boxes.max()):g}"
+        raise ValueError(f"{reach}; give center x, center y, width and height as parts of the image, from 0 to 1")

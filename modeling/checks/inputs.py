@@ -1,12 +1,10 @@
-"""Checks of tokens, embeddings, masks, caches and labels.
-
-Shapes are always looked at; values only where a look costs nothing and changes nothing: in eager mode, on the CPU.
+"""Checks of tokens, embeddings, masks, caches and labels: of values only in eager mode on the CPU, where they are free.
 
 Shapes: B batch, T queries, S keys, D hidden_size, V classes or vocabulary.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +14,12 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from ...configuration.axes import TABLE_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..pipeline_stage import is_elsewhere
+
+
+class Layered(Protocol):
+    """A stack of layers."""
+
+    layers: nn.ModuleList
 
 
 def can_read_values(tensor: Tensor) -> bool:
@@ -51,13 +55,9 @@ def check_shape(name: str, tensor: Tensor, expected: Sequence[int], kind: str) -
 def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
     """Check token ids: whole numbers (B, T) below the vocabulary's size; others may be embedded by hand."""
     if not isinstance(input_ids, Tensor) or input_ids.ndim not in (1, 2, 3) or input_ids.is_floating_point():
-        form = f"shape {tuple(input_ids.shape)}, {input_ids.dtype}" if isinstance(input_ids, Tensor) else "no tensor"
-        raise ValueError(
-            f"input_ids of type {type(input_ids).__name__} ({form}) are not whole numbers (batch, length); use the "
-            "output of a tokenizer with return_tensors='pt'"
-        )
-    mend = "use the model's own tokenizer or resize_token_embeddings"
-    check_range("input_ids", input_ids, vocab_size, "vocabulary", mend)
+        form = f"{tuple(input_ids.shape)}, {input_ids.dtype}" if isinstance(input_ids, Tensor) else type(input_ids)
+        raise ValueError(f"input_ids ({form}) are not whole numbers (batch, length); tokenize with return_tensors='pt'")
+    check_range("input_ids", input_ids, vocab_size, "vocabulary", "use its tokenizer or resize_token_embeddings")
 
 
 def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
@@ -83,7 +83,7 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
 
 
 def check_stack_inputs(
-    stack: Any, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: dict[str, Any]
+    stack: Layered, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: Mapping[str, object]
 ) -> None:
     """Check embedding, cache and memory shapes."""
     memory = kwargs.get("encoder_hidden_states")
@@ -91,12 +91,11 @@ def check_stack_inputs(
     if past is not None:
         check_cache(past, config, hidden)
     reads_memory = getattr(config, "cross_attention", False)
-    if memory is not None and not reads_memory:
-        raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")
-    if memory is not None:
+    if reads_memory != (memory is not None):
+        got = "None" if memory is None else type(memory).__name__
+        raise ValueError(f"cross_attention={reads_memory} does not fit encoder_hidden_states={got}; change one of them")
+    if isinstance(memory, Tensor):
         check_memory(memory, hidden, config.hidden_size, "hidden_size")
-    elif reads_memory:
-        raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
 def check_embeddings(hidden: Tensor, width: int) -> None:
@@ -112,9 +111,8 @@ def check_memory(memory: Tensor | None, hidden: Tensor, width: int, field: str) 
     """Return an encoder's output (B, S, D), after checking it; a field of the config tells its width."""
     if memory is None or memory.ndim != 3 or (memory.shape[0], memory.shape[2]) != (hidden.shape[0], width):
         shape = None if memory is None else tuple(memory.shape)
-        raise ValueError(
-            f"encoder_hidden_states of shape {shape} are not (batch={hidden.shape[0]}, length, {field}={width})"
-        )
+        wanted = f"(batch={hidden.shape[0]}, length, {field}={width})"
+        raise ValueError(f"encoder_hidden_states of shape {shape} are not {wanted}")
     return memory
 
 
@@ -128,30 +126,21 @@ def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
 def check_pairs(images: Tensor, texts: Tensor) -> None:
     """Check that images and texts (B, D) come in pairs, as many of the one as of the other."""
     if images.shape != texts.shape or not len(images):
-        raise ValueError(
-            f"{len(images)} images and {len(texts)} texts are no pairs; for the loss give each image its own text, or "
-            "leave return_loss out"
-        )
+        raise ValueError(f"{len(images)} images and {len(texts)} texts are no pairs; give pairs, or no return_loss")
 
 
 def check_end_tokens(ends: Tensor, end: int) -> None:
     """Check that each text has the end at which it is read: booleans (B, T)."""
     if can_read_values(ends) and not bool(ends.any(-1).all()):
         row = int(ends.any(-1).int().argmin())
-        raise ValueError(
-            f"row {row} of input_ids has no eos_token_id={end}, at which pooling='end' reads a text; use the model's "
-            "own tokenizer or append it"
-        )
+        raise ValueError(f"row {row} of input_ids has no eos_token_id={end}, which pooling='end' reads; append it")
 
 
 def check_labels(scores: tuple[int, ...], labels: Tensor, ignored: int) -> None:
     """Check labels: a class for each row of scores of shape (..., V); dimensions of size 1 may be missing."""
-    shape = scores[:-1]
-    if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in shape if n != 1]:
-        raise ValueError(
-            f"labels of shape {tuple(labels.shape)} and type {labels.dtype} do not fit scores of shape "
-            f"{tuple(scores)}; give one class number for each of {tuple(shape)}"
-        )
+    if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in scores[:-1] if n != 1]:
+        got = f"labels of shape {tuple(labels.shape)} and type {labels.dtype} do not fit scores {tuple(scores)}"
+        raise ValueError(f"{got}; give one class number for each of {tuple(scores[:-1])}")
     due = labels.masked_fill(labels == ignored, 0)
     check_range("labels", due, scores[-1], "classes", f"set num_labels, or {ignored} where none is due")
 
@@ -174,10 +163,8 @@ def check_marks(name: str, mask: Tensor | None) -> None:
         return
     low, high = mask.aminmax()
     if low < 0 or high > 1 or (mask.is_floating_point() and not ((mask == 0) | (mask == 1)).all()):
-        raise ValueError(
-            f"{name} holds numbers from {low.item()} to {high.item()}; mark real tokens with 1 and padding with 0 "
-            "(documents packed in a row are told apart by position_ids that start again)"
-        )
+        got = f"{name} holds numbers from {low.item()} to {high.item()}"
+        raise ValueError(f"{got}; mark real tokens with 1, padding with 0, and packed documents by position_ids")
 
 
 def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
@@ -191,25 +178,21 @@ def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) 
     batch, _, queries, width = attention_mask.shape
     if batch not in (1, hidden.shape[0]) or queries != hidden.shape[1] or width not in keys:
         wanted = f"({hidden.shape[0]}, 1, {hidden.shape[1]}, {' or '.join(map(str, sorted(keys)))})"
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} is not (batch, 1, queries, keys) = {wanted}"
-        )
+        shape = tuple(attention_mask.shape)
+        raise ValueError(f"attention_mask of shape {shape} is not (batch, 1, queries, keys) = {wanted}")
 
 
 def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
     """Check that a cache is one of transformers', filled by a model and a batch of this size."""
     if not isinstance(past, Cache):
-        raise ValueError(
-            f"past_key_values of type {type(past).__name__} is not a cache; use DynamicCache(config=model.config)"
-        )
+        raise ValueError(f"past_key_values of type {type(past).__name__} is no cache; use DynamicCache(config=…)")
     layers = (past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past).layers
     tensors: list[Tensor | None] = [getattr(layer, "keys", None) for layer in layers]
     keys = [tensor for tensor in tensors if tensor is not None and tensor.ndim == 4]
     if keys and (len(layers) != config.num_hidden_layers or keys[0].shape[0] != hidden.shape[0]):
-        raise ValueError(
-            f"past_key_values hold {len(layers)} layers of {keys[0].shape[0]} rows, but the model has "
-            f"{config.num_hidden_layers} layers and the batch {hidden.shape[0]} rows; start a new cache"
-        )
+        found = f"past_key_values hold {len(layers)} layers of {keys[0].shape[0]} rows"
+        due = f"the model has {config.num_hidden_layers} layers and the batch {hidden.shape[0]} rows"
+        raise ValueError(f"{found}, but {due}; start a new cache")
 
 
 def check_length(
@@ -230,10 +213,8 @@ def check_length(
             raise ValueError(f"position_ids contain {low}; positions of position={config.position!r} count from 0")
         end = high + 1
     if end > config.max_position_embeddings:
-        raise ValueError(
-            f"sequence of {end} tokens exceeds max_position_embeddings={config.max_position_embeddings} of "
-            f"position={config.position!r}; use position='rope' or truncate"
-        )
+        table = f"max_position_embeddings={config.max_position_embeddings} of position={config.position!r}"
+        raise ValueError(f"sequence of {end} tokens exceeds {table}; use position='rope' or truncate")
 
 
 def check_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
@@ -241,7 +222,4 @@ def check_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
     length = hidden.shape[1]
     ends = boundaries.tolist() if can_read_values(boundaries) else [0, length]
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
-        raise ValueError(
-            f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
-            "tokens begins, and where the last one ends"
-        )
+        raise ValueError(f"cu_seq_lens_q={ends} do not rise from 0 to {length}, as the bounds of documents do")

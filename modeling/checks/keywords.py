@@ -16,7 +16,7 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-Keywords = dict[str, Any]
+Keywords = dict[str, object]
 Wrapped = TypeVar("Wrapped", bound=Callable[..., object])
 OLD_NAME, NEW_NAME = "past_key_values", "cache"
 # The name that the installed transformers reads in outputs and hands over; forwards of ours name the old one.
@@ -45,23 +45,24 @@ def either_cache_name(function: Wrapped) -> Wrapped:
         return function
 
     @wraps(function)
-    def renamed(*args: object, **kwargs: object) -> Any:
+    def renamed(*args: object, **kwargs: object) -> object:
         return function(*args, **(rename_cache(kwargs, OLD_NAME) if NEW_NAME in kwargs else kwargs))
 
     return renamed  # type: ignore[return-value]
 
 
-def cache_field(cache: Cache | None) -> Keywords:
+def cache_field(cache: object) -> dict[str, Any]:
     """Return the field of an output that holds the cache, by the name that the installed transformers reads."""
     return {CACHE: cache}
 
 
-def layer_cache(cache: Cache | None, options: Keywords) -> Any:
+def layer_cache(cache: Cache | None, options: Keywords) -> Cache | None:
     """Return the cache that layers write; from transformers 5.24 on, that of continuous batching, too.
 
     Before, transformers' attention functions wrote it, and found it among the options.
     """
-    return options.pop(NEW_NAME) if CACHE == NEW_NAME and options.get(NEW_NAME) is not None else cache
+    paged = options.pop(NEW_NAME) if CACHE == NEW_NAME and options.get(NEW_NAME) is not None else None
+    return paged or cache  # type: ignore[return-value]  # a paged one is no `Cache`
 
 
 # Keywords that stacks read, beside the names in their signatures.

@@ -6,14 +6,14 @@ architecture for, and an unknown field. No list of unsupported settings exists, 
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ...configuration.configuration_base import QkvConfig
-from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
-from .weights import Row, placed
+from .weights import Rows, expanded, placed
 
 # A value of a config, of any type.
 Value = Any
@@ -26,35 +26,6 @@ BOOKKEEPING = frozenset(
 )
 # Two names of one function in transformers' table of activations.
 SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
-# A field of ours that is read only if another field has one of certain values.
-MATTERS_WITH = {
-    "block_size": ("pattern", "block_sparse random strided fixed"),
-    "dilation": ("pattern", "dilated"),
-    "fixed_columns": ("pattern", "fixed"),
-    **dict.fromkeys(("num_random_blocks", "random_blocks_seed"), ("pattern", "random")),
-    "feature_map": ("kernel", "linear"),
-    "grid_kernel": ("pattern", "convolutional"),
-    **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
-    "sliding_window": ("pattern", "sliding dilated"),
-    "num_global_tokens": ("pattern", " ".join(word for word in CACHE_LAYER_TYPES if word != "full")),
-    **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), ("position", "t5")),
-    "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
-    "rope_parameters": ("position", "rope"),
-    "pooling_dropout": ("pooling", "dense"),
-    "median_filter_width": ("transcription", "long_form"),
-}
-# A field of ours that only some classes read, by the ends of their names.
-CLASSIFIERS = ("Classification", "ForMultipleChoice")
-TRANSFORMING = ("ForMaskedLM", "ForPreTraining", "ForReplacedTokenDetection")
-POOLING = ("Model", "ForSequenceClassification", "ForImageClassification", "ForMultipleChoice", "ForPreTraining")
-READ_BY = {
-    **dict.fromkeys(("pooling", "pooling_dropout"), POOLING),
-    "head_transform": (*CLASSIFIERS, "ForQuestionAnswering"),
-    "classifier_dropout": CLASSIFIERS,
-    "qa_dropout": ("ForQuestionAnswering",),
-    "lm_head_bias": ("ForMaskedLM", "ForPreTraining", "ForCausalLM"),
-    "mask_token": ("Model", "ForImageClassification"),
-}
 
 
 def one_spelling(value: Value, theirs: object = None) -> Value:
@@ -64,7 +35,10 @@ def one_spelling(value: Value, theirs: object = None) -> Value:
 
 @dataclass(frozen=True)
 class Codec:
-    """A field that is spelt differently: `read(their value, all of theirs)`, `write(our value, all of ours)`."""
+    """A field that is spelt differently: `read(their value, all of theirs)`, `write(our value, all of ours)`.
+
+    Both see the other fields of their part by plain names.
+    """
 
     name: str
     read: Callable[[Value, Values], Value] = one_spelling
@@ -95,7 +69,7 @@ def default(name: str, other: str) -> Codec:
     return Codec(name, lambda value, theirs: theirs[other] if value is None else value)
 
 
-def translated(name: str, words: Mapping[str, object]) -> Codec:
+def translated(name: str, words: Mapping[object, object]) -> Codec:
     """Map a field whose words are others, theirs to ours; an unknown word stays, for the config to refuse."""
     back = {ours: theirs for theirs, ours in words.items()}
     return Codec(name, lambda word, theirs: words.get(word, word), lambda word, ours: back.get(word, word))
@@ -108,30 +82,28 @@ def output_bias(name: str) -> Codec:
 
 # Positions that are counted from the padding id + 1.
 AFTER_PADDING = Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0))
-# Fields that every config carries over unchanged.
+# Fields of every config of transformers that go over unchanged.
 CARRIED = renames(
     "id2label label2id problem_type output_hidden_states output_attentions return_dict chunk_size_feed_forward"
 )
-# A base model has no prefix.
-BASE = ("", "")
 
 
 @dataclass(frozen=True)
 class Head:
     """A class of an architecture, by the end of its name, `theirs` where the official one ends differently.
 
-    `rows` are the weights of its head, `words` and `fields` those of its config; `pooler` says of a base model with and
-    without a pooler which of the two it is; `prefixes` stand before the names of the base model, ours and theirs, where
-    they are not the architecture's; `inert` are fields that this class alone does not read.
+    `rows` are the weights of its head, `words` and `fields` those of its config; `prefix` stands before their names of
+    the base model's weights, where it is not the architecture's; `free` are fields of ours and `inert` fields of theirs
+    that this class alone does not read.
     """
 
     ours: str
-    rows: tuple[Row, ...] = ()
+    rows: Rows = ()
     words: Mapping[str, object] = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
     theirs: str = ""
-    pooler: bool | None = None
-    prefixes: tuple[str, str] | None = None
+    prefix: str | None = None
+    free: str = ""
     inert: str = ""
 
 
@@ -139,19 +111,19 @@ class Head:
 class Architecture:
     """One published architecture: its fields in our words, the words it never changes, its weights, its heads.
 
-    `name` begins the names of its classes. `free` are fields of ours, or keys in one, that the weights decide; `inert`
-    are fields of theirs that change no number of a loaded model with these heads; `assumed` are undeclared fields of
-    old config.json files with their only possible value.
+    A field that both configs have under one name, or that the `attribute_map` of theirs knows by it, needs no row.
+    `free` are fields of ours, or keys in one, that weights decide or nothing reads; `inert` are fields of theirs that
+    change no number of a loaded model with these heads; `assumed` are undeclared fields of old config.json files with
+    their only possible value. `prefix` stands before their names of the base model's weights in a class with a head.
     """
 
     model_type: str
-    name: str
     family: type[QkvConfig]
     fields: Fields
     words: Mapping[str, object]
-    rows: tuple[Row, ...]
+    rows: Rows
     heads: tuple[Head, ...]
-    prefixes: tuple[str, str] = ("model.", "")
+    prefix: str = ""
     free: str = ""
     inert: str = ""
     assumed: Mapping[str, object] = field(default_factory=dict)
@@ -161,60 +133,95 @@ class Conversion:
     """An official class and ours: the names of both, the fields of their configs, and all their weights."""
 
     def __init__(self, architecture: Architecture, head: Head) -> None:
-        self.model_type, self.family, self.pooler = architecture.model_type, architecture.family, head.pooler
-        self.theirs = architecture.name + (head.theirs or head.ours)
+        self.architecture, self.head = architecture, head
+        self.model_type, self.family, self.assumed = architecture.model_type, architecture.family, architecture.assumed
         self.ours = architecture.family.__name__.removesuffix("Config") + head.ours
-        # A field of ours may be two of theirs: both are written, and that of the head is read.
-        fields = (*CARRIED.items(), *architecture.fields.items(), *head.fields.items())
-        self.fields = [(ours, Codec(theirs) if isinstance(theirs, str) else theirs) for ours, theirs in fields]
         self.words = {**architecture.words, **head.words}
+        is_base = head.ours == "Model"
+        prefix = ("" if is_base else architecture.prefix) if head.prefix is None else head.prefix
         # Rows of the head come first, and take weights from the base.
-        self.rows = (*head.rows, *placed(architecture.rows, *(head.prefixes or architecture.prefixes)))
+        self.rows = expanded((*head.rows, *placed(architecture.rows, "" if is_base else "model.", prefix)))
         # Stock models have no place for label smoothing, which changes no output: it is Trainer's.
-        self.free = {"label_smoothing", *architecture.free.split()}
+        self.free = {"label_smoothing", *architecture.free.split(), *head.free.split()}
         self.inert = BOOKKEEPING.union(architecture.inert.split(), head.inert.split())
-        self.assumed = architecture.assumed
+
+    @cached_property
+    def theirs(self) -> str:
+        """The name of the official class."""
+        return self.stock.__name__.removesuffix("Config") + (self.head.theirs or self.head.ours)
+
+    @property
+    def stock(self) -> type[PreTrainedConfig]:
+        """The official config class."""
+        return CONFIG_MAPPING[self.model_type]
+
+    @cached_property
+    def fields(self) -> list[tuple[str, Codec]]:
+        """Our name of each field, and how it is spelt there.
+
+        A field of ours may be two of theirs: both are written, and that of the head is read.
+        """
+        plain = {name: theirs for name, theirs in same_names(self.family, self.stock).items() if self.is_read(theirs)}
+        plain = {name: theirs for name, theirs in plain.items() if name not in self.free | self.words.keys()}
+        told = CARRIED | plain | dict(self.architecture.fields)
+        pairs = (*told.items(), *self.head.fields.items())
+        return [(ours, Codec(theirs) if isinstance(theirs, str) else theirs) for ours, theirs in pairs]
+
+    def is_read(self, name: str) -> bool:
+        """Return whether a field of theirs, or of a part of it, may change a number."""
+        return self.inert.isdisjoint((name, name.partition(".")[0], name.rpartition(".")[2]))
 
     def read(self, config: PreTrainedConfig) -> QkvConfig:
         """Translate an official config to ours."""
         theirs = flat(config)
-        values = {ours: codec.read(theirs.get(codec.name), theirs) for ours, codec in self.fields}
+        values = {
+            name: codec.read(theirs.get(codec.name), seen_from(theirs, codec.name)) for name, codec in self.fields
+        }
         return self.family(**nested({**values, **self.words}, self.family.sub_configs))
 
     def write(self, config: QkvConfig) -> PreTrainedConfig:
         """Translate our config to the official one."""
         # No stock config says to what frequencies are rounded.
         ours = without(flat(config), {"inv_freq_dtype"})
-        values = {codec.name: codec.write(ours.get(name), ours) for name, codec in self.fields}
-        parts = CONFIG_MAPPING[self.model_type].sub_configs_defaults
-        return AutoConfig.for_model(self.model_type, **nested(values, parts))
+        values = {codec.name: codec.write(ours.get(name), seen_from(ours, name)) for name, codec in self.fields}
+        return AutoConfig.for_model(self.model_type, **nested(values, self.stock.sub_configs))
 
     def lost_on_reading(self, config: PreTrainedConfig) -> list[str]:
         """List the fields that reading this config would change; a field left None stands for whatever it becomes."""
-        values = {
-            name: value
-            for name, value in flat(config).items()
-            if value is not None and self.inert.isdisjoint((name, name.partition(".")[0], name.rpartition(".")[2]))
-        }
+        values = {name: value for name, value in flat(config).items() if value is not None and self.is_read(name)}
         return different(values, {**self.assumed, **flat(self.write(self.read(config)))})
 
     def lost_on_writing(self, config: QkvConfig) -> list[str]:
-        """List the fields that writing this config as theirs would change."""
+        """List the fields that writing this config as theirs would change; what a part repeats is the whole's."""
         ours, again = flat(config), flat(self.read(self.write(config)))
-        activations = self.default_activations(ours)
-        if len(activations) == 1:
-            for values in (ours, again):
-                values["head_act"] = values["head_act"] or values.get(activations[0], activations[0])
-        unread = {name for name, ends in READ_BY.items() if not self.ours.endswith(ends)}
-        unread |= {"pooling", "pooling_dropout"} if self.pooler is False else set()
-        unread |= set() if activations else {"head_act", "head_bias"}
-        return different(without({name: ours[name] for name in ours if matters(name, ours)}, self.free | unread), again)
+        parts = {name: name.rpartition(".")[2] for name in ours}
+        judged = [name for name, key in parts.items() if key not in BOOKKEEPING and (key == name or key not in ours)]
+        return different(without({name: ours[name] for name in judged}, self.free), again)
 
-    def default_activations(self, ours: Values) -> list[str]:
-        """List the activations that `head_act=None` stands for in a class, or the fields that name them."""
-        pools = self.ours.endswith(POOLING) and self.pooler is not False and ours.get("pooling") == "dense"
-        transforms = ours.get("head_transform", False) and self.ours.endswith(READ_BY["head_transform"])
-        return ["tanh"] * pools + ["hidden_act"] * (transforms or self.ours.endswith(TRANSFORMING))
+
+def same_names(ours: type[QkvConfig], theirs: type[PreTrainedConfig]) -> dict[str, str]:
+    """Map the fields of our config, and of its parts, that an official one declares under the same name."""
+    known = declared(theirs) - declared(PreTrainedConfig)
+    pairs = {name: theirs.attribute_map.get(name, name) for name in declared(ours) - ours.sub_configs.keys()}
+    same = {name: other for name, other in pairs.items() if other in known}
+    for part, config_class in ours.sub_configs.items():
+        if part in theirs.sub_configs:
+            inner = same_names(config_class, theirs.sub_configs[part])
+            same |= {f"{part}.{name}": f"{part}.{other}" for name, other in inner.items()}
+        else:
+            same |= {f"{part}.{name}": name for name in declared(config_class) - declared(ours) if name in known}
+    return same
+
+
+def declared(config_class: type[PreTrainedConfig]) -> set[str]:
+    """Return the names of a config's fields."""
+    return {each.name for each in fields(config_class)}
+
+
+def seen_from(values: Values, name: str) -> Values:
+    """Return all fields as a field of a part sees them: those of its part by plain names, too."""
+    part = name.rpartition(".")[0]
+    return values | {key.removeprefix(f"{part}."): values[key] for key in values if part and key.startswith(f"{part}.")}
 
 
 def flat(config: PreTrainedConfig) -> Values:
@@ -226,10 +233,9 @@ def flat(config: PreTrainedConfig) -> Values:
             continue
         inner = value if name in parts and value else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
-    for prefix in ("", *(f"{part}." for part in parts)):
-        patterns = values.get(f"{prefix}pattern")
-        if isinstance(patterns, list) and len(set(patterns)) == 1:  # the same pattern in every layer, said at length
-            values[f"{prefix}pattern"] = patterns[0]
+    for name in values:
+        if name.rpartition(".")[2] == "pattern" and isinstance(values[name], list) and len(set(values[name])) == 1:
+            values[name] = values[name][0]  # the same pattern in every layer, said at length
     return values
 
 
@@ -263,16 +269,3 @@ def canonical(value: object) -> object:
         return {name: item for name, item in value.items() if (name, item) != ("partial_rotary_factor", 1.0)}
     sides = set(value) if isinstance(value, list | tuple) and all(isinstance(side, int) for side in value) else ()
     return sides.pop() if len(sides) == 1 else list(value) if isinstance(value, tuple) else one_spelling(value)
-
-
-def matters(name: str, ours: Values) -> bool:
-    """Return whether a field of ours changes any number of this model."""
-    part, _, key = name.rpartition(".")
-    # A factor on the scores is absorbed by the queries; the whole repeats some fields of its parts.
-    if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in ours) or name == "encoder.pooling":
-        return False
-    if key not in MATTERS_WITH:
-        return True
-    condition, words = MATTERS_WITH[key]
-    value = ours.get(f"{part}.{condition}" if part else condition)
-    return value is None or not {*words.split()}.isdisjoint([value] if isinstance(value, str) else value)

@@ -3,38 +3,45 @@
 import copy
 import os
 import sys
-from collections.abc import Callable
-from inspect import signature
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration.configuration_base import QkvConfig
 from ..base import QkvPreTrainedModel
+from ..position.relative import RotaryPosition
 from .config import Conversion
 from .decoder import DECODERS
-from .detection import DETECTORS
-from .dual_encoder import DUAL_ENCODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_rotary import ROTARY_ENCODERS
-from .files import Model, check_tensors_placed, filled, load, located, named, tensor_files
-from .image_encoder import IMAGE_ENCODERS
-from .long_texts import LONG_TEXTS
-from .observation import implied, observe, stored_in_single
+from .files import Model, check_tensors_placed, filled, load, located, named
+from .image_models import IMAGE_MODELS
 from .speech import SPEECH
-from .t5 import T5_KIN
-from .weights import Weights, alternatives, convert, owned
+from .weights import Row, Weights, convert, owned
 
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
-TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
-ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
+TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *ENCODER_DECODERS)
+ARCHITECTURES = (*TEXTS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
+# Weights tell whether two of ours are one: the config of a checkpoint may be wrong.
+SHARED = (
+    ("tie_word_embeddings", "lm_head.weight", "model.embed_tokens.weight"),
+    ("tie_word_embeddings", "lm_head.weight", "model.decoder.embed_tokens.weight"),
+    ("tie_word_embeddings", "lm_head.decoder.weight", "model.embed_tokens.weight"),
+    ("share_embeddings", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+    ("share_embeddings", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+)
+# The rotary frequencies that ESM stores, as a tensor of ours would be called; ours follow from the config.
+FREQUENCIES = "position.inv_freq"
 
 
 def from_transformers(
@@ -69,6 +76,8 @@ def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] 
     config = conversion.read(model.config)
     weights = convert(conversion.rows, model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
+    if conversion.head.words.get("pooling") == "dense" and conversion.head.ours == "Model":
+        config.pooling = "dense" if "pooler.dense.weight" in weights else "first"
     return built(getattr(MODELING, conversion.ours), config, owned(weights, model, copies=copies), model)
 
 
@@ -76,13 +85,12 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     """Convert our model to the official one; without `copies` it gives up its tensors."""
     conversion = chosen(our_conversions(model), model.config)
     config = conversion.write(model.config)
-    weights = scaled(model.state_dict(keep_vars=True), model.config, conversion.read(config))
-    weights |= implied(model.config, conversion.rows)
+    weights = model.state_dict(keep_vars=True)
+    if getattr(model.config, "position", None) == "rope":
+        weights |= {ours: frequencies(model.config) for ours, _ in frequency_names(conversion.rows)}
     weights = owned(convert(conversion.rows, weights, model.config, reading=False), model, copies=copies)
-    official = getattr(transformers, conversion.theirs)
-    computed = frozenset(name for ours, theirs, *_ in conversion.rows if not ours for name in alternatives(theirs))
-    options = unpooled(official) if conversion.pooler is False else {}
-    return built(official, config, weights, model, computed=computed, **options)
+    computed = frozenset(name for row in conversion.rows if not row.ours for name in row.theirs)
+    return built(getattr(transformers, conversion.theirs), config, weights, model, computed=computed)
 
 
 def open_checkpoint(folder: Path, *, dtype: object = "auto", **options: Any) -> PreTrainedModel:
@@ -92,13 +100,9 @@ def open_checkpoint(folder: Path, *, dtype: object = "auto", **options: Any) -> 
     """
     model_type, name = named(folder)
     ours = is_ours(folder)
-    conversions = [each for each in CONVERSIONS if each.ours == name] if ours else conversions_of(model_type, name)
-    if not conversions:
+    if not ([each for each in CONVERSIONS if each.ours == name] if ours else conversions_of(model_type, name)):
         raise ValueError(f"{name} has no counterpart in stock transformers")
-    tensors, model_class = tensor_files(folder), getattr(MODELING if ours else transformers, name)
-    if any(each.pooler is False for each in conversions) and not any("pooler" in key.split(".") for key in tensors):
-        options |= unpooled(model_class)
-    model, unplaced = load(model_class, folder, dtype=dtype, **options)
+    model, unplaced = load(getattr(MODELING if ours else transformers, name), folder, dtype=dtype, **options)
     spared = {key for key in unplaced if of_another_head(model_type, key)}
     check_tensors_placed(folder, name, unplaced - spared)
     if spared:
@@ -106,26 +110,15 @@ def open_checkpoint(folder: Path, *, dtype: object = "auto", **options: Any) -> 
     return model
 
 
-def unpooled(official: type[PreTrainedModel]) -> dict[str, bool]:
-    """Return the options that an official base model needs to come without a pooler."""
-    return {"add_pooling_layer": False} if "add_pooling_layer" in signature(official).parameters else {}
-
-
 def is_ours(folder: Path) -> bool:
     """Return whether a folder holds a qkv model."""
     return named(folder)[0].startswith("qkv_")
 
 
-def rounded_tables(official: PreTrainedModel) -> bool:
-    """Return whether an official model has positions in a table in single precision, where ours are computed in use."""
-    table = [row for each in official_conversions(official) for row in each.rows]
-    return any("sinusoids" in changes for _, _, *changes in table) or stored_in_single(official, table)
-
-
 def of_another_head(model_type: str, key: str) -> bool:
     """Return whether a tensor belongs to another head of the architecture."""
     rows = (row for each in CONVERSIONS if each.model_type == model_type for row in each.rows)
-    names = {name for _, theirs, *_ in rows for name in alternatives(theirs) if "*" not in name}
+    names = {name for row in rows for name in row.theirs if "*" not in name}
     return not names.isdisjoint((key, key.removesuffix(".weight"), key.removesuffix(".bias")))
 
 
@@ -143,8 +136,9 @@ def conversions_of(model_type: str, name: str) -> list[Conversion]:
 
 def official_conversions(model: PreTrainedModel) -> list[Conversion]:
     """Return the conversions that may be of an official model."""
-    conversions = conversions_of(model.config.model_type, known_class(model, {each.theirs for each in CONVERSIONS}))
-    return [each for each in conversions if each.pooler in (None, has_pooler(model))]
+    model_type = model.config.model_type
+    names = {each.theirs for each in CONVERSIONS if each.model_type == model_type}
+    return conversions_of(model_type, known_class(model, names))
 
 
 def our_conversions(model: PreTrainedModel) -> list[Conversion]:
@@ -152,20 +146,14 @@ def our_conversions(model: PreTrainedModel) -> list[Conversion]:
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
     name = known_class(model, {each.ours for each in CONVERSIONS})
-    conversions = [each for each in CONVERSIONS if each.ours == name and each.pooler in (None, has_pooler(model))]
-    if not conversions:
-        raise ValueError(f"{name} has no counterpart in stock transformers")
-    return conversions
+    if conversions := [each for each in CONVERSIONS if each.ours == name]:
+        return conversions
+    raise ValueError(f"{name} has no counterpart in stock transformers")
 
 
 def known_class(model: PreTrainedModel, names: set[str]) -> str:
     """Return the class of a model, or its nearest parent in the tables; code from the Hub has other classes."""
     return next((base.__name__ for base in type(model).__mro__ if base.__name__ in names), type(model).__name__)
-
-
-def has_pooler(model: PreTrainedModel) -> bool:
-    """Return whether a base model has a pooler with weights."""
-    return any(name.startswith("pooler.") for name, _ in model.named_parameters())
 
 
 def chosen(conversions: list[Conversion], config: PreTrainedConfig) -> Conversion:
@@ -197,24 +185,50 @@ def attempted(lost: Callable[[Any], list[str]], config: PreTrainedConfig) -> tup
         return True, [str(error)]
 
 
-def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
-    """Multiply the queries by the factor between this model's scores and its stock architecture's."""
-    parts = {part.replace("_config", "_model"): part for part in config.sub_configs} or {"": ""}
-    factors = {
-        module: multiplier(getattr(config, part, config)) / multiplier(getattr(again, part, again))
-        for module, part in parts.items()
-    }
-    result = dict(weights)
-    for name, weight in weights.items():
-        factor = next((factors[module] for module in ("", *name.split(".")) if module in factors), 1.0)
-        if ".q_proj." in name and factor != 1.0:
-            result[name] = weight.detach() * factor
-    return result
+def observe(config: QkvConfig, weights: Weights) -> None:
+    """Set fields that only the weights tell: tied embeddings, the bias of the head, the precision of frequencies."""
+    for field, one, other in SHARED:
+        if one in weights and other in weights:
+            setattr(config, field, weights[one] is weights[other])
+    if "lm_head.weight" in weights:
+        config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
+    for name in [name for name in weights if name.endswith(FREQUENCIES)]:
+        observe_rounding(config, weights.pop(name))
 
 
-def multiplier(config: QkvConfig) -> float:
-    """Return the factor on the attention scores."""
-    return config.attention_multiplier or config.head_dim**-0.5
+def observe_rounding(config: Any, stored: Tensor) -> None:
+    """Set the dtype to which stored frequencies are rounded, as ESM-2 stores them in half precision."""
+    exact = frequencies(config).to(stored.device)
+    for name in ("float32", "float16", "bfloat16"):
+        if torch.equal(exact.to(getattr(torch, name)).to(exact), stored.to(exact)):
+            config.rope_parameters |= {} if name == "float32" else {"inv_freq_dtype": name}
+            return
+    theta = config.rope_parameters["rope_theta"]
+    raise ValueError(f"inv_freq holds no frequencies of rope_theta={theta}, of any rounding; mend the config's base")
+
+
+def frequencies(config: Any) -> Tensor:
+    """Return the rotary frequencies that follow from a config (K / 2,)."""
+    return RotaryPosition(config).frequencies(torch.zeros(1))[0]
+
+
+def frequency_names(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """Return the names of frequencies in a table of rows, ours and theirs."""
+    return [(row.ours[0], row.theirs[0]) for row in rows if row.ours and row.ours[0].endswith(FREQUENCIES)]
+
+
+def rounded_tables(official: PreTrainedModel) -> bool:
+    """Return whether an official model rounds positions to single precision that ours computes in use.
+
+    Frequencies that were rounded to half precision are the same on both sides.
+    """
+    rows, buffers = (
+        [row for each in official_conversions(official) for row in each.rows],
+        dict(official.named_buffers()),
+    )
+    stored = [buffers[name] for _, name in frequency_names(rows) if name in buffers]
+    sinusoids = any("sinusoids" in row.changes for row in rows)
+    return sinusoids or any(not torch.equal(each, each.half().to(each)) for each in stored)
 
 
 def built(
@@ -222,15 +236,15 @@ def built(
     config: PreTrainedConfig,
     weights: Weights,
     like: PreTrainedModel,
-    **options: Any,
+    computed: frozenset[str] = frozenset(),
 ) -> Model:
     """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     # sdpa is everyone's default, so it was no choice where theirs has no code for it (BLOOM); a backbone has its own.
     backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"
     backend = backend if model_class._supports_sdpa else "eager"
-    parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))
-    options |= {"dtype": like.dtype, "attn_implementation": dict.fromkeys(parts, backend)}
-    model, unplaced = filled(model_class, config, weights, type(like).__name__, **options)
+    backends = dict.fromkeys(("", *(part for part in config.sub_configs if part != "backbone_config")), backend)
+    options: dict[str, Any] = {"state_dict": weights, "dtype": like.dtype, "attn_implementation": backends}
+    model, unplaced = filled(model_class, type(like).__name__, config, computed=computed, **options)
     check_tensors_placed(type(like).__name__, model_class.__name__, unplaced)
     # It would keep today's names when it is saved, where every release of transformers reads the published ones.
     del model._weight_conversions

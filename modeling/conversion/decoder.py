@@ -4,33 +4,31 @@ from dataclasses import replace
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
-from .config import BASE, Architecture, Codec, Fields, Head, Values, default, renames
-from .weights import Row
+from .config import Architecture, Codec, Fields, Head, Values, default, renames
+from .weights import Rows
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
 QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
-
-TOKEN_FIELDS: Fields = {
-    **renames("vocab_size use_cache pad_token_id bos_token_id eos_token_id tie_word_embeddings initializer_range"),
-    # Theirs is read by one head alone, and is 0.1 unless set.
-    "classifier_dropout": Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate),
-}
-MODEL = Head("Model", prefixes=BASE)
+MODEL = Head("Model")
 SCORED = Head("ForSequenceClassification", (("score", "score"),))
 ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
 COMMON = (MODEL, Head("ForCausalLM", LANGUAGE_MODEL), SCORED)
 TOKENS = Head("ForTokenClassification", (("score", "classifier"),))
-SCORED_TOKENS = Head("ForTokenClassification", (("score", "score"),))
+SCORED_TOKENS = replace(TOKENS, rows=(("score", "score"),))
 
+# Theirs is read by one head alone, and is 0.1 unless set.
+DROPOUT: Fields = {
+    "classifier_dropout": Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate)
+}
 GPT2 = Architecture(
     "gpt2",
-    "GPT2",
     QkvDecoderConfig,
     {
-        **TOKEN_FIELDS,
-        **renames("hidden_size=n_embd num_hidden_layers=n_layer num_attention_heads=n_head intermediate_size=n_inner"),
-        **renames("max_position_embeddings=n_positions hidden_act=activation_function norm_eps=layer_norm_epsilon"),
-        **renames("embedding_dropout=embd_pdrop attention_dropout=attn_pdrop residual_dropout=resid_pdrop"),
+        **DROPOUT,
+        **renames(
+            "intermediate_size=n_inner hidden_act=activation_function norm_eps=layer_norm_epsilon "
+            "embedding_dropout=embd_pdrop attention_dropout=attn_pdrop residual_dropout=resid_pdrop"
+        ),
         "attention_multiplier": Codec(
             "scale_attn_weights",
             read=lambda scaled, theirs: None if scaled else 1.0,
@@ -46,28 +44,28 @@ GPT2 = Architecture(
         ("layers.*.mlp.{up,down}_proj", "h.*.mlp.{c_fc,c_proj}", "transpose"),
     ),
     (MODEL, Head("ForCausalLM", LANGUAGE_MODEL, theirs="LMHeadModel"), SCORED, TOKENS, ANSWERS),
-    prefixes=("model.", "transformer."),
+    prefix="transformer.",
     # A summary is taken by GPT2DoubleHeadsModel only, which has no counterpart; n_ctx repeats n_positions.
     inert="n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
 )
 
 OPT = Architecture(
     "opt",
-    "OPT",
     QkvDecoderConfig,
     {
-        **TOKEN_FIELDS,
-        **renames("hidden_size num_hidden_layers num_attention_heads max_position_embeddings attention_dropout"),
-        **renames("intermediate_size=ffn_dim embedding_size=word_embed_proj_dim hidden_act=activation_function"),
-        **renames("residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias"),
-        **renames("norm_first=do_layer_norm_before initializer_range=init_std"),
+        **DROPOUT,
+        **renames(
+            "intermediate_size=ffn_dim embedding_size=word_embed_proj_dim hidden_act=activation_function "
+            "residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias norm_first=do_layer_norm_before "
+            "initializer_range=init_std"
+        ),
         "final_norm": Codec(
             "_remove_final_layer_norm",
             read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
             write=lambda normed, ours: ours["norm_first"] and not normed,
         ),
     },
-    {"position": "learned", "position_offset": 2, "norm_eps": 1e-5},
+    {"position": "learned", "position_offset": 2, "norm_eps": 1e-5, "layerdrop": 0.0},
     (
         ("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,final_layer_norm}"),
         ("{project_in,project_out}", "{project_in,project_out}"),
@@ -75,13 +73,13 @@ OPT = Architecture(
         ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,out}_proj"),
         ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
     ),
-    (replace(MODEL, prefixes=("", "decoder.")), *COMMON[1:], ANSWERS),
-    prefixes=("model.", "model.decoder."),
+    (replace(MODEL, prefix="decoder."), *COMMON[1:], ANSWERS),
+    prefix="model.decoder.",
     inert="activation_dropout",  # written by the first version, read by none
 )
 
 
-def megatron_rows(layer: str, attention: str) -> tuple[Row, ...]:
+def megatron_rows(layer: str, attention: str) -> Rows:
     """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
     return (
         ("layers.*.{self_attn,mlp}_residual.norm", f"{layer}.{{input,post_attention}}_layernorm"),
@@ -93,11 +91,8 @@ def megatron_rows(layer: str, attention: str) -> tuple[Row, ...]:
 
 BLOOM = Architecture(
     "bloom",
-    "Bloom",
     QkvDecoderConfig,
     {
-        **TOKEN_FIELDS,
-        **renames("hidden_size attention_dropout num_hidden_layers=n_layer num_attention_heads=n_head"),
         **renames("residual_dropout=hidden_dropout norm_eps=layer_norm_epsilon"),
         "classifier_dropout": default("classifier_dropout", "hidden_dropout"),
         # No number depends on it, for distances have no end; the first version of theirs wrote it down.
@@ -109,7 +104,7 @@ BLOOM = Architecture(
         *megatron_rows("h.*", "self_attention"),
     ),
     (*COMMON, TOKENS, ANSWERS),
-    prefixes=("model.", "transformer."),
+    prefix="transformer.",
     # The ranks it was trained on, which matter to slow_but_exact alone; the rest was for Megatron.
     inert="pretraining_tp attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi "
     "skip_bias_add skip_bias_add_qkv unk_token_id",
@@ -117,13 +112,13 @@ BLOOM = Architecture(
 
 GPT_NEOX = Architecture(
     "gpt_neox",
-    "GPTNeoX",
     QkvDecoderConfig,
     {
-        **TOKEN_FIELDS,
-        **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"),
-        **renames("attention_dropout attention_bias hidden_act parallel_residual=use_parallel_residual"),
-        **renames("embedding_dropout=hidden_dropout residual_dropout=hidden_dropout norm_eps=layer_norm_eps"),
+        **DROPOUT,
+        **renames(
+            "parallel_residual=use_parallel_residual embedding_dropout=hidden_dropout residual_dropout=hidden_dropout "
+            "norm_eps=layer_norm_eps"
+        ),
         # Theirs turns a quarter of each head unless told.
         "rope_parameters": Codec(
             "rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})}
@@ -132,7 +127,7 @@ GPT_NEOX = Architecture(
     {"position": "rope"},
     (("{embed_tokens,norm}", "{embed_in,final_layer_norm}"), *megatron_rows("layers.*", "attention")),
     (*COMMON, TOKENS, ANSWERS),
-    prefixes=("model.", "gpt_neox."),
+    prefix="gpt_neox.",
     # It is causal whatever is_decoder says; the file of the 20B model has the others under a second name.
     inert="is_decoder attention_probs_dropout_prob hidden_dropout_prob",
 )
@@ -161,18 +156,15 @@ def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
 
 
 LAYER_PATTERN = Codec("layer_types", our_pattern, their_layers)
-LLAMA_FIELDS: Fields = {
-    **TOKEN_FIELDS,
-    **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"),
-    **renames("max_position_embeddings attention_dropout hidden_act norm_eps=rms_norm_eps"),
-    "rope_parameters": Codec("rope_parameters", full_rotation, full_rotation),
-}
 LLAMA_WORDS = {"norm": "rms", "feed_forward": "glu", "position": "rope"}
 LLAMA = Architecture(
     "llama",
-    "Llama",
     QkvDecoderConfig,
-    {**LLAMA_FIELDS, **renames("attention_bias mlp_bias")},
+    {
+        **DROPOUT,
+        **renames("norm_eps=rms_norm_eps head_dim"),
+        "rope_parameters": Codec("rope_parameters", full_rotation, full_rotation),
+    },
     LLAMA_WORDS,
     (
         ("{embed_tokens,norm}", "{embed_tokens,norm}"),
@@ -180,40 +172,36 @@ LLAMA = Architecture(
         ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
         ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj"),
     ),
-    (*COMMON, SCORED_TOKENS, replace(ANSWERS, prefixes=("model.", "transformer."))),
-    prefixes=("model.", "model."),
+    (*COMMON, SCORED_TOKENS, replace(ANSWERS, prefix="transformer.")),
+    prefix="model.",
     inert="max_sequence_length",  # repeats max_position_embeddings
     assumed={"is_llama_config": True, "rope_interleaved": False},  # SmolLM2
 )
-# Later Mistrals have full attention.
-MISTRAL_FULL = replace(
+UNBIASED = {"attention_bias": False, "mlp_bias": False}
+MISTRAL = replace(
     LLAMA,
     model_type="mistral",
-    name="Mistral",
-    fields={**LLAMA_FIELDS, "sliding_window": Codec("sliding_window", lambda *_: None, lambda *_: None)},
-    words={**LLAMA_WORDS, "attention_bias": False, "mlp_bias": False},
+    words={**LLAMA_WORDS, **UNBIASED, "pattern": "sliding"},
     heads=(*COMMON, SCORED_TOKENS, ANSWERS),
 )
-MISTRAL = replace(
-    MISTRAL_FULL,
-    fields={**LLAMA_FIELDS, **renames("sliding_window")},
-    words={**MISTRAL_FULL.words, "pattern": "sliding"},
+# Later Mistrals have full attention.
+MISTRAL_FULL = replace(
+    MISTRAL,
+    fields={**LLAMA.fields, "sliding_window": Codec("sliding_window", lambda *_: None, lambda *_: None)},
+    words={**LLAMA_WORDS, **UNBIASED},
 )
 
-QWEN_FIELDS: Fields = {
-    **LLAMA_FIELDS,
-    "pattern": LAYER_PATTERN,
-    # Their switch has no field of ours; it stands beside one that never changes.
-    "position": Codec(
-        "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
-    ),
-    "sliding_window": "sliding_window",
-}
 QWEN2 = replace(
     LLAMA,
     model_type="qwen2",
-    name="Qwen2",
-    fields=QWEN_FIELDS,
+    fields={
+        **LLAMA.fields,
+        "pattern": LAYER_PATTERN,
+        # Their switch has no field of ours; it stands beside one that never changes.
+        "position": Codec(
+            "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
+        ),
+    },
     words={**LLAMA_WORDS, "attention_bias": ["q_proj", "k_proj", "v_proj"], "mlp_bias": False},
     # `layer_types` and `sliding_window` say the same.
     inert="max_window_layers use_sliding_window",
@@ -222,8 +210,6 @@ QWEN2 = replace(
 QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
-    name="Qwen3",
-    fields={**QWEN_FIELDS, **renames("attention_bias")},
     words={**LLAMA_WORDS, "mlp_bias": False, "query_key_norm": True},
     rows=(*LLAMA.rows, ("layers.*.self_attn.{q,k}_norm", "layers.*.self_attn.{q,k}_norm")),
 )

@@ -1,25 +1,26 @@
-"""Conversion of text encoders: BERT, RoBERTa, DistilBERT and ELECTRA, as tables.
+"""Conversion of text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, Longformer and BigBird, as tables.
 
-In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention.
+In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention,
+and parts of BigBird's embeddings after their norm, where stock BigBird does before it.
 """
 
 from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, default, one_spelling, renames
+from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, default, one_spelling, output_bias, renames
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
 POST_NORM = {"norm_first": False, "embedding_norm": True}
+# Fields that heads on every token do not read.
+POOLING = "pooling pooling_dropout"
 CLASSIFIER = (("classifier", "classifier"),)
 QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
 
 STACK_FIELDS = renames(
-    "hidden_size num_hidden_layers num_attention_heads intermediate_size initializer_range hidden_act "
     "norm_eps=layer_norm_eps embedding_dropout=hidden_dropout_prob residual_dropout=hidden_dropout_prob "
     "attention_dropout=attention_probs_dropout_prob"
 )
-TEXT_FIELDS = renames("vocab_size max_position_embeddings pad_token_id bos_token_id eos_token_id tie_word_embeddings")
 # The activation of a head that is GELU, whatever the layers have.
 ALWAYS_GELU = Codec(
     "hidden_act",
@@ -31,7 +32,6 @@ CLASSIFIER_DROPOUT = default("classifier_dropout", "hidden_dropout_prob")
 LAYER_DROPOUT = {"classifier_dropout": "hidden_dropout_prob"}
 BERT_FIELDS: Fields = {
     **STACK_FIELDS,
-    **TEXT_FIELDS,
     "classifier_dropout": CLASSIFIER_DROPOUT,
     # Its table of token types cannot be empty.
     "type_vocab_size": Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1)),
@@ -51,38 +51,34 @@ POOLER = ("pooler.dense", "pooler.dense")
 # Where a classifier has two maps, the first is our pooler's.
 POOLED_CLASSIFIER = (("model.pooler.dense", "classifier.dense"), ("classifier", "classifier.out_proj"))
 MASKED_LM = (
-    ("lm_head.{dense,norm}", "cls.predictions.transform.{dense,LayerNorm}"),
-    ("lm_head.decoder.weight", "cls.predictions.decoder.weight"),
+    ("lm_head.{dense,norm,decoder.weight}", "cls.predictions.{transform.dense,transform.LayerNorm,decoder.weight}"),
     ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
 )
 ROBERTA_MASKED_LM = (
     ("lm_head.{dense,norm,decoder.weight}", "lm_head.{dense,layer_norm,decoder.weight}"),
     ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
 )
-# The base model with and without the pooler that it can be built with.
-UNPOOLED_MODEL = Head("Model", words=UNPOOLED, pooler=False, prefixes=BASE)
-MODELS = (Head("Model", words=POOLED, pooler=True, prefixes=BASE), UNPOOLED_MODEL)
-TOKENS = Head("ForTokenClassification", CLASSIFIER)
-ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
-CHOICES = Head("ForMultipleChoice", CLASSIFIER, POOLED)
+# Weights tell whether the base model has the pooler that it can be built with.
+MODEL = Head("Model", words=POOLED, free=POOLING)
+UNPOOLED_MODEL = replace(MODEL, words=UNPOOLED)
+TOKENS = Head("ForTokenClassification", CLASSIFIER, free=POOLING)
+ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS, free=POOLING)
+CHOICES = Head("ForMultipleChoice", CLASSIFIER)
 # Here theirs always takes the dropout of the layers.
 CHOICES_OF_LAYERS = replace(CHOICES, fields=LAYER_DROPOUT, inert="classifier_dropout")
-PRETRAINING = Head("ForPreTraining", (*MASKED_LM, ("seq_relationship", "cls.seq_relationship")), POOLED)
-WORDS = Head("ForMaskedLM", ROBERTA_MASKED_LM, fields={"head_act": ALWAYS_GELU})
+PRETRAINING = Head("ForPreTraining", (*MASKED_LM, ("seq_relationship", "cls.seq_relationship")))
+BERT_WORDS = Head("ForMaskedLM", MASKED_LM, free=POOLING)
+WORDS = replace(BERT_WORDS, rows=ROBERTA_MASKED_LM, fields={"head_act": ALWAYS_GELU})
 TEXTS = Head("ForSequenceClassification", POOLED_CLASSIFIER, POOLED, {"pooling_dropout": CLASSIFIER_DROPOUT})
 
 BERT = Architecture(
     "bert",
-    "Bert",
     QkvEncoderConfig,
     BERT_FIELDS,
     {**POST_NORM, **POOLED},
     (*BERT_ROWS, POOLER),
-    (
-        *(*MODELS, TOKENS, ANSWERS, CHOICES, PRETRAINING, Head("ForMaskedLM", MASKED_LM)),
-        Head("ForSequenceClassification", CLASSIFIER, POOLED),
-    ),
-    prefixes=("model.", "bert."),
+    (MODEL, TOKENS, ANSWERS, CHOICES, PRETRAINING, BERT_WORDS, Head("ForSequenceClassification", CLASSIFIER)),
+    prefix="bert.",
     # A cache is for is_decoder=True, which is refused; the others describe the first release.
     inert="use_cache directionality pooler_type pooler_fc_size pooler_num_fc_layers pooler_num_attention_heads "
     "pooler_size_per_head",
@@ -92,7 +88,6 @@ BERT = Architecture(
 ROBERTA = replace(
     BERT,
     model_type="roberta",
-    name="Roberta",
     fields={
         **BERT_FIELDS,
         "position_offset": AFTER_PADDING,
@@ -102,11 +97,11 @@ ROBERTA = replace(
             write=lambda length, ours: length + ours["position_offset"],
         ),
     },
-    heads=(*MODELS, TOKENS, ANSWERS, CHOICES_OF_LAYERS, WORDS, TEXTS),
-    prefixes=("model.", "roberta."),
+    heads=(MODEL, TOKENS, ANSWERS, CHOICES_OF_LAYERS, WORDS, TEXTS),
+    prefix="roberta.",
 )
 # The same model under another name, so that ours goes back as a RoBERTa.
-XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta", name="XLMRoberta")
+XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta")
 
 SUMMARY = "summary_type summary_use_proj summary_activation summary_last_dropout"
 SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
@@ -117,14 +112,12 @@ ELECTRA_WORDS = (
 REPLACED = (("classifier.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),)
 ELECTRA_HEADS = (
     *(UNPOOLED_MODEL, TOKENS, ANSWERS, replace(WORDS, rows=ELECTRA_WORDS)),
-    Head("ForReplacedTokenDetection", REPLACED, theirs="ForPreTraining"),
+    Head("ForReplacedTokenDetection", REPLACED, theirs="ForPreTraining", free=POOLING),
     replace(TEXTS, words={**POOLED, "head_act": "gelu"}),
 )
 ELECTRA = replace(
     BERT,
     model_type="electra",
-    name="Electra",
-    fields={**BERT_FIELDS, "embedding_size": "embedding_size"},
     rows=(*BERT.rows, ("embed_projection", "embeddings_project")),
     heads=(
         *(replace(head, inert=SUMMARY) for head in ELECTRA_HEADS),
@@ -134,23 +127,19 @@ ELECTRA = replace(
             fields={"classifier_dropout": "summary_last_dropout", "head_act": SUMMARY_ACTIVATION},
         ),
     ),
-    prefixes=("model.", "electra."),
+    prefix="electra.",
 )
 
 PRE_CLASSIFIER = (("model.pooler.dense", "pre_classifier"), *CLASSIFIER)
 RELU_POOLED = {**POOLED, "head_act": "relu"}
+MASKED_WORDS = (("lm_head.{dense,norm,decoder}", "vocab_{transform,layer_norm,projector}"),)
 DISTILBERT = Architecture(
     "distilbert",
-    "DistilBert",
     QkvEncoderConfig,
-    {
-        **TEXT_FIELDS,
-        **renames("initializer_range attention_dropout qa_dropout classifier_dropout=seq_classif_dropout"),
-        **renames(
-            "hidden_size=dim num_hidden_layers=n_layers num_attention_heads=n_heads intermediate_size=hidden_dim"
-        ),
-        **renames("hidden_act=activation embedding_dropout=dropout residual_dropout=dropout"),
-    },
+    renames(
+        "intermediate_size=hidden_dim hidden_act=activation embedding_dropout=dropout residual_dropout=dropout "
+        "classifier_dropout=seq_classif_dropout"
+    ),
     {**POST_NORM, "norm_eps": 1e-12, "type_vocab_size": 0},
     (
         BERT_EMBEDDINGS,
@@ -159,16 +148,79 @@ DISTILBERT = Architecture(
         ("layers.*.mlp.{up,down}_proj", "transformer.layer.*.ffn.{lin1,lin2}"),
     ),
     (
-        *(UNPOOLED_MODEL, ANSWERS),
-        Head("ForMaskedLM", (("lm_head.{dense,norm,decoder}", "vocab_{transform,layer_norm,projector}"),)),
+        *(UNPOOLED_MODEL, ANSWERS, replace(BERT_WORDS, rows=MASKED_WORDS)),
         Head("ForSequenceClassification", PRE_CLASSIFIER, RELU_POOLED),
         Head("ForMultipleChoice", PRE_CLASSIFIER, RELU_POOLED),
         replace(TOKENS, fields={"classifier_dropout": "dropout"}, inert="seq_classif_dropout"),
     ),
-    prefixes=("model.", "distilbert."),
+    prefix="distilbert.",
     # It says how the table of positions began.
     inert="sinusoidal_pos_embds",
     assumed={"tie_weights_": True},
 )
 
-ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, DISTILBERT, ELECTRA)
+# Theirs, the same in all layers, counts both sides of a token, ours one side and the token. It has two neighbours on
+# either side: with one, stock code cuts its chunks to nothing and raises.
+WINDOW = Codec(
+    "attention_window",
+    read=lambda widths, theirs: (widths if isinstance(widths, int) else widths[0]) // 2 + 1,
+    write=lambda window, ours: 2 * max((window or 1) - 1, 2),
+)
+LOCAL_AND_GLOBAL = {"pattern": "sliding", "global_projections": True}
+
+# Without a `global_attention_mask`, stock Longformer marks the first token to classify a text, as `num_global_tokens=1`
+# does here, also beside a mask. To answer and choose it looks for separators; there our heads ask for the mask.
+LONGFORMER = replace(
+    ROBERTA,
+    model_type="longformer",
+    fields={**ROBERTA.fields, **renames("sep_token_id"), "sliding_window": WINDOW, **LAYER_DROPOUT},
+    words={**ROBERTA.words, **LOCAL_AND_GLOBAL},
+    rows=(
+        *ROBERTA.rows,
+        (
+            "layers.*.self_attn.global_projections.{q,k,v}_proj",
+            "encoder.layer.*.attention.self.{query,key,value}_global",
+        ),
+    ),
+    heads=(
+        *(MODEL, TOKENS, ANSWERS, CHOICES, WORDS),
+        replace(
+            TEXTS,
+            words={**POOLED, "num_global_tokens": 1},
+            fields={"pooling_dropout": "hidden_dropout_prob"},
+        ),
+    ),
+    prefix="longformer.",
+    inert=f"{ROBERTA.inert} onnx_export",
+    assumed={**ROBERTA.assumed, "attention_mode": "longformer", "ignore_attention_mask": False},
+)
+
+# It has weights beside these heads that nothing reads; on the way back they start anew.
+UNREAD_POOLER = ("", "bert.pooler.{weight,bias}", "unread")
+BIG_BIRD = replace(
+    BERT,
+    model_type="big_bird",
+    fields={
+        **BERT.fields,
+        **renames("sep_token_id scale_embedding=rescale_embeddings"),
+        # Its sparse attention counts the first block 1 + num_random_blocks times in evaluation, and draws blocks by
+        # numpy in training, which no pattern here does. For short texts stock code turns to full attention itself.
+        "pattern": Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full"),
+        "attention_bias": output_bias("use_bias"),
+    },
+    rows=(*BERT_ROWS, ("pooler.dense", "pooler")),
+    heads=(
+        *(MODEL, CHOICES_OF_LAYERS, PRETRAINING),
+        replace(TOKENS, rows=(*TOKENS.rows, UNREAD_POOLER)),
+        replace(BERT_WORDS, rows=(*BERT_WORDS.rows, UNREAD_POOLER)),
+        replace(
+            TEXTS,
+            rows=(*TEXTS.rows, UNREAD_POOLER),
+            fields={**TEXTS.fields, "head_act": Codec("hidden_act", write=lambda act, ours: ours["hidden_act"])},
+        ),
+    ),
+    # Fields of sparse attention.
+    inert=f"{BERT.inert} block_size num_random_blocks",
+)
+
+ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, DISTILBERT, ELECTRA, LONGFORMER, BIG_BIRD)

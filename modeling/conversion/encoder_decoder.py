@@ -1,32 +1,46 @@
-"""Conversion of encoder-decoders: BART, Marian, Pegasus and their multilingual kin, as tables."""
+"""Conversion of encoder-decoders, as tables: BART, Marian, Pegasus, M2M100 and LED; T5, mT5 and LongT5."""
 
 from dataclasses import replace
 
+from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .config import AFTER_PADDING, BASE, Architecture, Head, both, default, renames
+from .config import (
+    AFTER_PADDING,
+    Architecture,
+    Codec,
+    Fields,
+    Head,
+    Value,
+    Values,
+    both,
+    default,
+    one_spelling,
+    renames,
+)
 from .decoder import LANGUAGE_MODEL, QA_OUTPUTS
+from .encoder import LOCAL_AND_GLOBAL, TOKENS, WINDOW
+from .weights import Rows
 
 # A buffer of theirs, and zero in most checkpoints; only where it is not, our head has a bias.
 LOGITS_BIAS = ("lm_head.bias", "final_logits_bias", "lead", "optional")
-MODEL = Head("Model", prefixes=BASE)
+MODEL = Head("Model")
 SCORED = Head("ForConditionalGeneration", LANGUAGE_MODEL)
 BIASED = Head("ForConditionalGeneration", (*LANGUAGE_MODEL, LOGITS_BIAS))
 TEXTS = Head("ForSequenceClassification", (("{dense,classifier}", "classification_head.{dense,out_proj}"),))
 ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
 
-# Fields of which encoder and decoder have one each.
+# Fields of which encoder and decoder have one each, and those of other names.
 SIDES = {
-    **both(renames("num_hidden_layers=*_layers num_attention_heads=*_attention_heads")),
-    **both(renames("intermediate_size=*_ffn_dim layerdrop=*_layerdrop")),
+    **both(
+        renames(
+            "num_hidden_layers=*_layers num_attention_heads=*_attention_heads intermediate_size=*_ffn_dim "
+            "layerdrop=*_layerdrop hidden_size=d_model hidden_act=activation_function residual_dropout=dropout"
+        )
+    ),
     "initializer_range": "init_std",
 }
-BART_FIELDS = {
-    **SIDES,
-    **renames("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
-    **both(renames("max_position_embeddings attention_dropout activation_dropout scale_embedding hidden_size=d_model")),
-    **both(renames("hidden_act=activation_function embedding_dropout=dropout residual_dropout=dropout")),
-}
-SHARED_FIELDS = {**BART_FIELDS, **both({"vocab_size": "vocab_size"}), "share_embeddings": "tie_word_embeddings"}
+BART_FIELDS = {**SIDES, **both({"embedding_dropout": "dropout"})}
+SHARED_FIELDS = {**BART_FIELDS, "share_embeddings": "tie_word_embeddings"}
 
 STACKS = (
     ("**.layers.*.self_attn.{q,k,v,o}_proj", "**.layers.*.self_attn.{q,k,v,out}_proj"),
@@ -45,13 +59,12 @@ FINAL_NORMS = (("{encoder,decoder}.norm", "{encoder,decoder}.layer_norm"),)
 
 BART = Architecture(
     "bart",
-    "Bart",
     QkvEncoderDecoderConfig,
-    {**SHARED_FIELDS, "classifier_dropout": "classifier_dropout"},
+    SHARED_FIELDS,
     both({"norm_first": False, "embedding_norm": True, "position_offset": 2}),
     (*STACKS, *ONE_TABLE, *LEARNED),
-    (MODEL, BIASED, replace(TEXTS, prefixes=("model.", "model.")), ANSWERS),
-    prefixes=("model.", "model."),
+    (MODEL, BIASED, replace(TEXTS, prefix="model."), ANSWERS),
+    prefix="model.",
     free="decoder.lm_head_bias",
     # The first lives in the generation config, the rest is history.
     inert="forced_eos_token_id classif_dropout extra_pos_embeddings force_bos_token_to_be_generated replacing_rate",
@@ -65,8 +78,7 @@ PRE_NORM = {"normalize_before": True, "add_final_layer_norm": True}
 MBART = replace(
     BART,
     model_type="mbart",
-    name="MBart",
-    fields={**BART.fields, "decoder_start_token_id": default("decoder_start_token_id", "bos_token_id")},
+    fields={**SHARED_FIELDS, "decoder_start_token_id": default("decoder_start_token_id", "bos_token_id")},
     words={**both({"embedding_norm": True, "position_offset": 2}), "start_with_last_token": True},
     rows=(*BART.rows, *FINAL_NORMS),
     assumed={**BART.assumed, **PRE_NORM},
@@ -76,10 +88,9 @@ HEADLESS = f"{BART.inert} classifier_dropout"
 MARIAN = replace(
     BART,
     model_type="marian",
-    name="Marian",
     fields={
         **BART_FIELDS,
-        **renames("encoder.vocab_size=vocab_size decoder.vocab_size=decoder_vocab_size"),
+        "decoder.vocab_size": "decoder_vocab_size",
         "share_embeddings": "share_encoder_decoder_embeddings",
     },
     words={**both({"norm_first": False, "position": "sinusoidal_concat"}), "share_embeddings": True},
@@ -94,8 +105,7 @@ MARIAN_TWO_VOCABULARIES = replace(
 PEGASUS = replace(
     MARIAN,
     model_type="pegasus",
-    name="Pegasus",
-    fields=SHARED_FIELDS,
+    fields={**SHARED_FIELDS, "bos_token_id": "bos_token_id"},
     words=both({"position": "sinusoidal_concat"}),
     rows=(*MARIAN.rows, *FINAL_NORMS),
     heads=(MODEL, BIASED),
@@ -105,7 +115,6 @@ PEGASUS = replace(
 M2M100 = replace(
     BART,
     model_type="m2m_100",
-    name="M2M100",
     fields={**SHARED_FIELDS, **both({"position_offset": AFTER_PADDING})},
     words=both({"position": "sinusoidal_t2t"}),
     rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),
@@ -115,4 +124,126 @@ M2M100 = replace(
     assumed={},
 )
 
-ENCODER_DECODERS = (BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100)
+LED_ATTENTION = "encoder.layers.*.self_attn"
+LED_PROJECTIONS = f"{LED_ATTENTION}.longformer_self_attn."
+LED = replace(
+    BART,
+    model_type="led",
+    fields={
+        **SHARED_FIELDS,
+        **both({"max_position_embeddings": "max_*_position_embeddings"}),
+        "encoder.sliding_window": WINDOW,
+    },
+    words={
+        **both({"norm_first": False, "embedding_norm": True}),
+        **{f"encoder.{name}": word for name, word in LOCAL_AND_GLOBAL.items()},
+    },
+    rows=(
+        (f"{LED_ATTENTION}.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}"),
+        (f"{LED_ATTENTION}.global_projections.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}_global"),
+        (f"{LED_ATTENTION}.o_proj", f"{LED_ATTENTION}.output"),
+        *(*STACKS, *ONE_TABLE, *LEARNED),
+    ),
+    heads=(MODEL, BIASED, ANSWERS),
+    prefix="led.",
+    inert=HEADLESS,
+)
+
+
+def feed_forward_proj(value: Value, ours: Values) -> str:
+    """Name the activation and the gate; "gated-gelu" has always meant the approximation."""
+    act = ours["hidden_act"]
+    return f"gated-{'gelu' if act == 'gelu_new' else act}" if ours["feed_forward"] == "glu" else act
+
+
+STACK: Fields = {
+    **renames("hidden_size=d_model num_attention_heads=num_heads head_dim=d_kv intermediate_size=d_ff"),
+    **renames("num_hidden_layers=num_layers norm_eps=layer_norm_epsilon"),
+    **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
+    # Both are saved, and theirs computes with the second.
+    "hidden_act": Codec(
+        "feed_forward_proj", lambda name, theirs: one_spelling(theirs["dense_act_fn"]), feed_forward_proj
+    ),
+    "feed_forward": Codec(
+        "feed_forward_proj", lambda name, theirs: "glu" if name.startswith("gated-") else "mlp", feed_forward_proj
+    ),
+}
+PLAIN = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
+
+
+def stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> Rows:
+    """Return the rows of a stack; the feed-forward follows one attention in the encoder, two in the decoder."""
+    block, mlp = f"{theirs}.block.*.layer", f"{theirs}.block.*.layer.{feed_forward}"
+    return (
+        (f"{ours}embed_tokens", f"{{{theirs}.embed_tokens,shared}}", "tie"),
+        (f"{ours}position.table", f"{theirs}.block.0.layer.0.{attention}.relative_attention_bias"),
+        (f"{ours}layers.*.{{self_attn,mlp}}_residual.norm", f"{block}.{{0,{feed_forward}}}.layer_norm"),
+        (f"{ours}layers.*.self_attn.{{q,k,v,o}}_proj", f"{block}.0.{attention}.{{q,k,v,o}}"),
+        # Without a gate the row after it finds up_proj.
+        (f"{ours}layers.*.mlp.{{gate,up}}_proj", f"{mlp}.DenseReluDense.{{wi_0,wi_1}}", "together"),
+        (f"{ours}layers.*.mlp.{{up,down}}_proj", f"{mlp}.DenseReluDense.{{wi,wo}}"),
+        (f"{ours}norm", f"{theirs}.final_layer_norm"),
+    )
+
+
+DECODER: Rows = (
+    *stack("decoder.", "decoder", 2),
+    ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
+    ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
+)
+T5 = Architecture(
+    "t5",
+    QkvEncoderDecoderConfig,
+    {
+        **both(STACK),
+        **renames("decoder.num_hidden_layers=num_decoder_layers decoder.scale_logits=scale_decoder_outputs"),
+        "bos_token_id": "bos_token_id",
+        "decoder_start_token_id": default("decoder_start_token_id", "pad_token_id"),
+    },
+    both(PLAIN),
+    (*stack("encoder.", "encoder", 1), *DECODER),
+    # The classifier's base has another name.
+    (MODEL, SCORED, replace(TEXTS, prefix="transformer."), ANSWERS),
+    # Theirs says it is tied always; whether the table is shared, the weights show. Its buckets know no longest text.
+    free="tie_word_embeddings initializer_range encoder.max_position_embeddings decoder.max_position_embeddings",
+    inert="initializer_factor n_positions dense_act_fn",
+)
+MT5 = replace(
+    T5,
+    model_type="mt5",
+    fields={ours: theirs for ours, theirs in T5.fields.items() if ours != "decoder.scale_logits"},
+    words={**T5.words, "decoder.scale_logits": False},
+)
+T5_ENCODER = Architecture(
+    "t5",
+    QkvEncoderConfig,
+    {**STACK, "bos_token_id": "bos_token_id"},
+    PLAIN,
+    stack("", "encoder", 1),
+    (replace(MODEL, theirs="EncoderModel"), TOKENS),
+    prefix="transformer.",
+    free="tie_word_embeddings initializer_range max_position_embeddings",
+    # Most of these describe the decoder that is left out.
+    inert=f"{T5.inert} num_decoder_layers decoder_start_token_id use_cache scale_decoder_outputs is_encoder_decoder",
+)
+
+
+def local(plain: Architecture, part: str, heads: int, *decoder: tuple[str, ...]) -> Architecture:
+    """Give an encoder local attention (LongT5); transient global tokens, sums of blocks, have no counterpart."""
+    window = Codec("local_radius", lambda radius, theirs: radius + 1, lambda window, ours: (window or 1) - 1)
+    return replace(
+        plain,
+        model_type="longt5",
+        fields={**plain.fields, f"{part}sliding_window": window},
+        words={**plain.words, f"{part}pattern": "sliding"},
+        rows=(*stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
+        heads=plain.heads[:heads],
+        inert=f"{plain.inert} global_block_size",
+    )
+
+
+# mT5 without a scale before its head is T5 v1.1, and a model that is both is stored as T5.
+WHOLE = (T5, MT5, local(T5, "encoder.", 2, *DECODER))
+T5_KIN = (*WHOLE, T5_ENCODER, replace(T5_ENCODER, model_type="mt5"), local(T5_ENCODER, "", 1))
+
+ENCODER_DECODERS = (*T5_KIN, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)

@@ -5,18 +5,18 @@ ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm t
 """
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from .config import BASE, Architecture, Codec, Head, Values, renames, translated
+from .config import Architecture, Codec, Head, Values, renames, translated
 from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS
 from .encoder import (
     BERT_LAYERS,
     CLASSIFIER,
     LAYER_DROPOUT,
-    MODELS,
+    MODEL,
     POOLED,
     POOLED_CLASSIFIER,
     POOLER,
+    POOLING,
     STACK_FIELDS,
-    TEXT_FIELDS,
 )
 
 
@@ -29,14 +29,12 @@ TRANSFORM = ("transform.{dense,norm}", "head.{dense,norm}")
 TRANSFORMED = (TRANSFORM, *CLASSIFIER)
 MODERNBERT = Architecture(
     "modernbert",
-    "ModernBert",
     QkvEncoderConfig,
     {
-        **TEXT_FIELDS,
-        **renames("hidden_size intermediate_size num_hidden_layers num_attention_heads initializer_range"),
-        **renames("norm_eps norm_bias attention_bias mlp_bias attention_dropout embedding_dropout classifier_dropout"),
-        **renames("activation_dropout=mlp_dropout hidden_act=hidden_activation"),
-        **renames("head_bias=classifier_bias lm_head_bias=decoder_bias"),
+        **renames(
+            "activation_dropout=mlp_dropout hidden_act=hidden_activation head_bias=classifier_bias "
+            "lm_head_bias=decoder_bias"
+        ),
         # Only a tokenizer reads them; ours carries them along.
         **renames("cls_token_id sep_token_id"),
         "head_act": Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"]),
@@ -70,18 +68,19 @@ MODERNBERT = Architecture(
         ("layers.*.mlp.{gate,up}_proj", "layers.*.mlp.Wi", "split"),
     ),
     (
-        Head("Model", pooler=False, prefixes=BASE),
-        Head("ForMaskedLM", (("lm_head.{dense,norm,decoder}", "{head.dense,head.norm,decoder}"),)),
+        Head("Model", free=POOLING),
+        Head("ForMaskedLM", (("lm_head.{dense,norm,decoder}", "{head.dense,head.norm,decoder}"),), free=POOLING),
         Head("ForSequenceClassification", TRANSFORMED),
-        Head("ForTokenClassification", TRANSFORMED),
+        Head("ForTokenClassification", TRANSFORMED, free=POOLING),
         Head("ForMultipleChoice", TRANSFORMED),
         Head(
             "ForQuestionAnswering",
             (TRANSFORM, ("qa_outputs", "classifier")),
             fields={"qa_dropout": "classifier_dropout"},
+            free=f"{POOLING} classifier_dropout",
         ),
     ),
-    prefixes=("model.", "model."),
+    prefix="model.",
     # How it was initialised, how it is run, and repetitions of `layer_types` and `norm_eps`.
     inert="initializer_cutoff_factor deterministic_flash_attn repad_logits_with_grad global_attn_every_n_layers "
     "layer_norm_eps",
@@ -101,12 +100,10 @@ def our_rope(theta: float, theirs: Values) -> Values | None:
 
 ESM = Architecture(
     "esm",
-    "Esm",
     QkvEncoderConfig,
     {
-        # Its activation is GELU, and it has no dropout of embeddings.
-        **{name: theirs for name, theirs in STACK_FIELDS.items() if name not in ("hidden_act", "embedding_dropout")},
-        **renames("vocab_size pad_token_id bos_token_id eos_token_id mask_token_id tie_word_embeddings"),
+        # It has no dropout of embeddings.
+        **{name: theirs for name, theirs in STACK_FIELDS.items() if name != "embedding_dropout"},
         "embedding_norm": Codec("emb_layer_norm_before", read=lambda normed, theirs: bool(normed)),
         "scale_embedding": Codec(
             "token_dropout",
@@ -138,12 +135,13 @@ ESM = Architecture(
         ("contact_head.regression", "contact_head.regression"),
     ),
     (
-        *MODELS,
+        MODEL,
         # Without a pooler theirs is this class, too, by predict_contacts.
-        Head("ForContactPrediction", theirs="Model", pooler=False, prefixes=("model.", "")),
+        Head("ForContactPrediction", theirs="Model", prefix="", free=POOLING),
         Head(
             "ForMaskedLM",
             (("lm_head.{dense,norm,decoder.weight,decoder.bias}", "lm_head.{dense,layer_norm,decoder.weight,bias}"),),
+            free=POOLING,
         ),
         Head(
             "ForSequenceClassification",
@@ -151,9 +149,9 @@ ESM = Architecture(
             POOLED,
             {"pooling_dropout": "hidden_dropout_prob", **LAYER_DROPOUT},
         ),
-        Head("ForTokenClassification", CLASSIFIER, fields=LAYER_DROPOUT),
+        Head("ForTokenClassification", CLASSIFIER, fields=LAYER_DROPOUT, free=POOLING),
     ),
-    prefixes=("model.", "esm."),
+    prefix="esm.",
     free="inv_freq_dtype",
     # A cache is for is_decoder=True and the config of a fold for is_folding_model=True, which are refused; classifiers
     # drop out at the rate of the layers.

@@ -14,9 +14,9 @@ from transformers.utils import logging
 from ...configuration.configuration_pair import QkvPairConfig
 from ..base import QkvPreTrainedModel
 from ..modeling_pair import QkvPairModel
-from .config import BASE, Architecture, Codec, Conversion, Head, Values, different, flat, renames
+from .config import Architecture, Codec, Conversion, Head, Values, different, flat, renames
 from .files import Model, check_tensors_placed, filled
-from .weights import Row, convert, owned
+from .weights import Rows, convert, owned
 
 logger = logging.get_logger(__name__)
 
@@ -41,7 +41,7 @@ def times(name: str, factor: float) -> Codec:
     return Codec(name, lambda value, theirs: type(value)(factor * value))
 
 
-def triangle_attention(ours: str, theirs: str) -> tuple[Row, ...]:
+def triangle_attention(ours: str, theirs: str) -> Rows:
     """Return the rows of attention over pairs that start, or end, at a residue."""
     return (
         (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm"),
@@ -50,7 +50,7 @@ def triangle_attention(ours: str, theirs: str) -> tuple[Row, ...]:
     )
 
 
-def triangle_multiplication(ours: str, theirs: str) -> tuple[Row, ...]:
+def triangle_multiplication(ours: str, theirs: str) -> Rows:
     """Return the rows of products of outgoing, or incoming, edges."""
     return (
         (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm_in"),
@@ -60,7 +60,7 @@ def triangle_multiplication(ours: str, theirs: str) -> tuple[Row, ...]:
     )
 
 
-def unread(names: str) -> tuple[Row, ...]:
+def unread(names: str) -> Rows:
     """Return rows of weights that stay in a stock model."""
     return tuple(("", name, "unread") for name in names.split())
 
@@ -69,7 +69,6 @@ def unread(names: str) -> tuple[Row, ...]:
 OUTSIDE = unread("esm.** af2_to_esm esm_s_combine esm_s_mlp.** lm_head lddt_head.** ptm_head")
 TRUNK = Architecture(
     "esm",
-    "Esm",
     QkvPairConfig,
     {
         **renames("hidden_size=sequence_state_dim num_hidden_layers=num_blocks pair_hidden_size=pairwise_state_dim"),
@@ -112,16 +111,17 @@ TRUNK = Architecture(
             "Model",
             (*OUTSIDE, *unread("distogram_head"), ("embed_tokens", "embedding")),
             theirs="ForProteinFolding",
-            prefixes=("", "trunk."),
+            prefix="trunk.",
         ),
         Head(
             "ForDistancePrediction",
             (*OUTSIDE, ("classifier", "distogram_head"), ("model.embed_tokens", "embedding")),
             theirs="ForProteinFolding",
         ),
-        Head("Model", theirs="FoldingTrunk", prefixes=BASE),
+        Head("Model", theirs="FoldingTrunk"),
     ),
-    prefixes=("model.", "trunk."),
+    prefix="trunk.",
+    free="initializer_range",
 )
 CONVERSIONS = [Conversion(TRUNK, head) for head in TRUNK.heads]
 # They change no number outside training.
@@ -148,9 +148,9 @@ def trunk_from_transformers(
     weights = convert(conversion.rows, stock.state_dict(keep_vars=True), config, reading=True)
     weights.setdefault(embedding(conversion), like.new_zeros(config.vocab_size, config.hidden_size))
     weights = owned(weights, stock, copies=True)
-    model, unplaced = filled(model_class, config, weights, conversion.theirs, dtype=like.dtype)
+    model, unplaced = filled(model_class, conversion.theirs, config, state_dict=weights, dtype=like.dtype)
     check_tensors_placed(conversion.theirs, model_class.__name__, unplaced)
-    left = ", ".join(theirs.strip("{}").removesuffix(".**") for ours, theirs, *_ in conversion.rows if not ours)
+    left = ", ".join(row.theirs[0].removesuffix(".**") for row in conversion.rows if not row.ours)
     logger.warning(f"{model_class.__name__} holds the folding trunk of {conversion.theirs}, without {left}")
     return model.train(trunk.training).to(like.device)
 

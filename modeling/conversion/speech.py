@@ -9,11 +9,11 @@ from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, bo
 from .decoder import LANGUAGE_MODEL
 from .encoder_decoder import BART_FIELDS, FINAL_NORMS, MODEL, STACKS
 
-# A model with two kinds of input has two lengths, and Whisper never scales embeddings.
+# A model with two kinds of input has two lengths.
 FIELDS = {
-    **{ours: theirs for ours, theirs in BART_FIELDS.items() if not ours.endswith("scale_embedding")},
-    **renames("decoder.vocab_size=vocab_size encoder.max_position_embeddings=max_source_positions"),
-    "decoder.max_position_embeddings": "max_target_positions",
+    **BART_FIELDS,
+    **renames("encoder.max_position_embeddings=max_source_positions"),
+    **renames("decoder.max_position_embeddings=max_target_positions"),
 }
 MASKING = "apply_spec_augment " + " ".join(
     f"mask_{axis}_{field}" for axis in ("time", "feature") for field in ("prob", "length", "min_masks")
@@ -29,13 +29,8 @@ def in_encoder(fields: Fields) -> dict[str, str | Codec]:
 
 WHISPER = Architecture(
     "whisper",
-    "Whisper",
     QkvSpeechEncoderDecoderConfig,
-    {
-        **FIELDS,
-        **renames("median_filter_width encoder.conv_channels=d_model"),
-        **in_encoder(renames(f"{MASKING} num_mel_bins")),
-    },
+    {**FIELDS, "encoder.conv_channels": "d_model"},
     {
         **both({"attention_bias": ["q_proj", "v_proj", "o_proj"]}),
         **{"transcription": "long_form", "encoder.frame_layout": "bins_first", "encoder.frame_padding": "unmasked"},
@@ -48,7 +43,7 @@ WHISPER = Architecture(
         *(*STACKS, *FINAL_NORMS),
     ),
     (MODEL, Head("ForSpeechSeq2Seq", (("lm_head.weight", "proj_out.weight"),), theirs="ForConditionalGeneration")),
-    prefixes=("model.", "model."),
+    prefix="model.",
     free=" ".join(in_encoder(renames(HEADS_OF_SOUND))),
     # Embeddings are never scaled whatever the first says; two belong to a classifier; the others are found in the
     # generation config.
@@ -64,23 +59,16 @@ def offset(pad: int, theirs: Values) -> int:
     return AFTER_PADDING.read(pad, theirs)
 
 
-def inner_channels(channels: int, theirs: Values) -> int:
-    """Return the inner filters; half of them gate the other half."""
-    if channels % 2:
-        raise ValueError(f"conv_channels={channels} cannot be halved by a gate")
-    return channels // 2
-
-
 SPEECH2TEXT = Architecture(
     "speech_to_text",
-    "Speech2Text",
     QkvSpeechEncoderDecoderConfig,
     {
         **FIELDS,
-        **both({"scale_embedding": "scale_embedding"}),
         "encoder.num_mel_bins": "input_feat_per_channel",
-        "encoder.conv_channels": Codec("conv_channels", read=inner_channels, write=lambda channels, ours: 2 * channels),
-        "encoder.conv_kernel_sizes": Codec("conv_kernel_sizes", read=lambda sizes, theirs: list(sizes)),
+        # Half of the filters gate the other half.
+        "encoder.conv_channels": Codec(
+            "conv_channels", lambda filters, theirs: filters // 2, lambda half, ours: 2 * half
+        ),
         "encoder.conv_strides": Codec(
             "num_conv_layers", read=lambda count, theirs: [2] * count, write=lambda strides, ours: len(strides)
         ),
@@ -97,7 +85,7 @@ SPEECH2TEXT = Architecture(
         *(*STACKS, *FINAL_NORMS),
     ),
     (MODEL, Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")),
-    prefixes=("model.", "model."),
+    prefix="model.",
     free="median_filter_width decoder.max_position_embeddings "
     + " ".join(in_encoder(renames(f"{HEADS_OF_SOUND} {MASKING} max_position_embeddings"))),
 )

@@ -7,28 +7,28 @@ size says where our config has it: `split num_attention_heads`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...configuration.configuration_base import QkvConfig
 
-Row = tuple[str, ...]
+# Rows as tables have them.
+Rows = tuple[tuple[str, ...], ...]
 Weights = dict[str, Tensor]
 # (tensors, number of names they become, sizes…) -> tensors
 Change = Callable[..., list[Tensor]]
 
 
-def each(change: Callable[[Tensor], Tensor]) -> Change:
-    """Apply a change to every tensor."""
-    return lambda tensors, count: [change(tensor) for tensor in tensors]
+class Row(NamedTuple):
+    """Our names and theirs, and the changes between the tensors of the one and the other."""
 
-
-def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Change nothing."""
-    return tensors
+    ours: list[str]
+    theirs: list[str]
+    changes: list[str]
 
 
 def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
@@ -53,6 +53,16 @@ def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
     return []
 
 
+def each(change: Callable[[Tensor], Tensor]) -> Change:
+    """Apply a change to every tensor."""
+    return lambda tensors, count: [change(tensor) for tensor in tensors]
+
+
+def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Change nothing."""
+    return tensors
+
+
 TRANSPOSE, LOWER, LIFT = each(Tensor.t), each(lambda tensor: tensor[0]), each(lambda tensor: tensor[None])
 # The change when reading theirs, and its inverse when writing.
 CHANGES: dict[str, tuple[Change, Change]] = {
@@ -74,32 +84,25 @@ CHANGES: dict[str, tuple[Change, Change]] = {
 }
 
 
+def placed(rows: Rows, ours: str, theirs: str) -> Rows:
+    """Put the prefixes of a part before its names."""
+    return tuple((one and ours + one, other and theirs + other, *changes) for one, other, *changes in rows)
+
+
+def expanded(rows: Rows) -> list[Row]:
+    """Write out the braces of rows; a row without changes becomes one for each name."""
+    result: list[Row] = []
+    for ours, theirs, *changes in rows:
+        row = Row(alternatives(ours), alternatives(theirs), changes)
+        pairs = zip(row.ours, row.theirs, strict=True) if not changes else ()
+        result += [row] if changes else [Row([one], [other], []) for one, other in pairs]
+    return result
+
+
 def alternatives(names: str) -> list[str]:
     """Expand braces: `a.{b,c}` -> a.b, a.c; the empty name -> none."""
     braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
     return [f"{braces[1]}{name}{braces[3]}" for name in braces[2].split(",")] if braces else [names] * bool(names)
-
-
-def placed(rows: tuple[Row, ...], ours: str, theirs: str) -> tuple[Row, ...]:
-    """Move the rows of a base model into a model with a head, where its names have a prefix."""
-    return tuple(
-        (prefixed(names, ours), prefixed(their_names, theirs), *changes) for names, their_names, *changes in rows
-    )
-
-
-def prefixed(names: str, prefix: str) -> str:
-    """Put the prefix before each alternative; no name stays none."""
-    return "{" + ",".join(prefix + name for name in alternatives(names)) + "}" if names else ""
-
-
-def ungrouped(rows: tuple[Row, ...]) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """Yield our names, their names and changes of each row; a row without changes becomes one for each name."""
-    for ours, theirs, *changes in rows:
-        groups = alternatives(ours), alternatives(theirs)
-        if changes:
-            yield *groups, changes
-        else:
-            yield from (([one], [other], []) for one, other in zip(*groups, strict=True))
 
 
 def occurrences(name: str, weights: Mapping[str, Tensor]) -> Iterator[tuple[list[str], str]]:
@@ -111,25 +114,25 @@ def occurrences(name: str, weights: Mapping[str, Tensor]) -> Iterator[tuple[list
             yield parts, suffix
 
 
-def filled(name: str, parts: list[str]) -> str:
+def spelt(name: str, parts: list[str], suffix: str) -> str:
     """Put parts in the places of wildcards."""
     left = iter(parts)
-    return re.sub(r"\*\*?", lambda match: next(left), name)
+    return re.sub(r"\*\*?", lambda match: next(left), name) + suffix
 
 
-def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
+def convert(rows: Iterable[Row], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
     """Rename and reshape all weights, to sizes that our config tells; a weight that no row knows is an error."""
     left, converted = dict(weights), Weights()
-    for ours, theirs, changes in ungrouped(rows):
+    for ours, theirs, changes in rows:
         old, new = (theirs, ours) if reading else (ours, theirs)
         for parts, suffix in occurrences(old[0], weights) if old else ():
-            keys = [filled(name, parts) + suffix for name in old]
+            keys = [spelt(name, parts, suffix) for name in old]
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
                 word, *fields = change.split()
                 sizes = [attrgetter(field)(config) for field in fields]
                 tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
-            converted |= zip((filled(name, parts) + suffix for name in new), tensors, strict=False)
+            converted |= zip((spelt(name, parts, suffix) for name in new), tensors, strict=False)
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
     return converted

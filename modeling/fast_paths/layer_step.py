@@ -6,7 +6,7 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention
 from ..context import LayerContext
-from ..feed_forward import FEED_FORWARDS
+from ..feed_forward import FEED_FORWARDS, GLU, MLP
 from ..layer import LAYERS, Layer, ParallelLayer
-from ..normalization import NORMS, Residual
+from ..normalization import NORMS, LayerNorm, Residual, RMSNorm
 from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
 from .weight_copies import is_bare, is_plain, product_of, width_of_copies
 
@@ -50,13 +50,12 @@ class LayerStep:
 
     def step(self, hidden: Tensor, context: LayerContext) -> Tensor:
         """Compute the layer where `is_step` holds, for some layer of the stack: (B, D) -> (B, D)."""
-        cache: Any = context.cache
-        mask: Any = context.mask
+        cache, mask = cast(Cache, context.cache), cast("Tensor | None", context.mask)
         branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
         after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
-            memory: Any = context.memory
-            branch = self.cross_attention(self.middle.norm(after), memory.hidden, memory.mask, cache)
+            memory = cast("tuple[Tensor, Tensor | None, None]", context.memory)
+            branch = self.cross_attention(self.middle.norm(after), *memory[:2], cache)
             after = self.middle.add(after, branch)
         return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
 
@@ -166,7 +165,7 @@ def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
 
 
-def mlp_step(mlp: Any, wide: int) -> Function:
+def mlp_step(mlp: MLP, wide: int) -> Function:
     """Return a function that computes a feed-forward network.
 
     Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
@@ -177,7 +176,7 @@ def mlp_step(mlp: Any, wide: int) -> Function:
     return lambda hidden: down(act(up(hidden)))
 
 
-def glu_step(glu: Any, wide: int) -> Function:
+def glu_step(glu: GLU, wide: int) -> Function:
     """Return a function that computes a gated feed-forward network.
 
     Source: Shazeer 2020, GLU Variants Improve Transformer, eq. 6, https://arxiv.org/abs/2002.05202
@@ -193,7 +192,7 @@ def glu_step(glu: Any, wide: int) -> Function:
     return gated
 
 
-def layer_norm_step(norm: Any) -> Function:
+def layer_norm_step(norm: LayerNorm) -> Function:
     """Return a function that computes a layer norm.
 
     Source: Ba et al. 2016, Layer Normalization, §3, https://arxiv.org/abs/1607.06450
@@ -203,7 +202,7 @@ def layer_norm_step(norm: Any) -> Function:
     return partial(torch.layer_norm, normalized_shape=size, weight=weight, bias=norm.bias, eps=norm.eps)
 
 
-def rms_norm_step(norm: Any) -> Function:
+def rms_norm_step(norm: RMSNorm) -> Function:
     """Return a function that computes an RMS norm, of one row in two operations instead of PyTorch's twelve.
 
     Source: Zhang & Sennrich 2019, eq. 4, https://arxiv.org/abs/1910.07467
@@ -234,8 +233,8 @@ SHORT_ACTIVATIONS: dict[type, Function] = {
     nn.SiLU: F.silu,
     nn.ReLU: F.relu,
 }
-MLP_STEPS: dict[str, Callable[[Any, int], Function]] = {"mlp": mlp_step, "glu": glu_step}
-NORM_STEPS: dict[str, Callable[[Any], Function]] = {"layer": layer_norm_step, "rms": rms_norm_step}
+MLP_STEPS: dict[str, Callable[..., Function]] = {"mlp": mlp_step, "glu": glu_step}
+NORM_STEPS: dict[str, Callable[..., Function]] = {"layer": layer_norm_step, "rms": rms_norm_step}
 
 
 def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
@@ -246,7 +245,7 @@ def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
 
 def layer_steps(model: nn.Module) -> dict[nn.Module, LayerStep]:
     """Return a step for each layer of a model whose modules are ours, with nothing around them."""
-    layers: list[Any] = [module for module in model.modules() if type(module) in LAYERS.values()]
+    layers = [cast(Layer, module) for module in model.modules() if type(module) in LAYERS.values()]
     wide = width_of_copies(model)
     configs = {layer: layer.self_attn.config for layer in layers if isinstance(layer.self_attn, SelfAttention)}
     return {layer: LayerStep(config, layer, wide) for layer, config in configs.items() if is_ours(config, layer)}

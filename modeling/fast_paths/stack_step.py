@@ -43,7 +43,7 @@ class StackStep:
         # Found at the first step: the steps of layers and of the stack are made together.
         self.steps: list[LayerStep] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> object:
         if not is_one_token(*args, **kwargs):
             return self.stack(*args, **kwargs)
         ids, mask, position_ids, cache = args[:4]

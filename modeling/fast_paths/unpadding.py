@@ -7,7 +7,7 @@ Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class DocumentMask(SparseMask):
     keys: Documents
     masks: list[Tensor | WindowMask | None]
 
-    def attend(self, function: AttentionFunction, module: Any, *heads: Any, **options: Any) -> tuple[Tensor, None]:
+    def attend(self, function: AttentionFunction, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
         """Call attention for each document: (1, H, N, K), 2 x (1, G, N, K), bias (1, H, T, T) -> (1, N, H, K)."""
         bias, sizes = options.pop("position_bias", None), (self.queries.lengths, self.keys.lengths, self.keys.lengths)
         documents = zip(*(each.split(size, dim=2) for each, size in zip(heads[:3], sizes, strict=True)), strict=True)
@@ -134,8 +134,7 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
                 own.append(None)
                 continue
             near = window_of_document(config, pattern, whole.part(row, column)) if reach + 1 == length else None
-            seen: Any = None if near else predicate(row, row, column[:, None], column[None])
-            own.append(near or seen[None, None])
+            own.append(near or cast(Tensor, predicate(row, row, column[:, None], column[None]))[None, None])
         masks[pattern] = DocumentMask(documents, documents, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
     return AttentionMasks(positions, longest, masks)

@@ -5,7 +5,7 @@ Shapes: B batch, N outputs and M inputs of a linear map, R rows.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -150,7 +150,7 @@ def is_bare(module: nn.Module) -> bool:
 
 def width_of_copies(model: nn.Module) -> int:
     """Return how many outputs for each input a map has that gets a copy: fewer in a model of fewer bytes."""
-    linears: list[Any] = [module for module in model.modules() if is_bare(module) and can_copy(module)]
+    linears = [cast(nn.Linear, module) for module in model.modules() if is_bare(module) and can_copy(module)]
     return 1 if sum(each.weight.nbytes for each in linears) <= MOST_COPIED else WIDE
 
 

@@ -8,7 +8,7 @@ W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -229,7 +229,7 @@ def added_masks(predicate: Predicate, layout: TokenLayout, queries: Tensor, keys
 def visible(predicate: Predicate, layout: TokenLayout, queries: Tensor, keys: Tensor) -> Tensor:
     """Return which keys are seen: places (R or 1, N, C) and (R or 1, N, W) -> (R, N, C, W)."""
     row = torch.arange(len(layout.tokens)).view(-1, 1, 1, 1)
-    seen: Any = predicate(row, row, queries[..., None], keys[:, :, None])
+    seen = cast(Tensor, predicate(row, row, queries[..., None], keys[:, :, None]))
     if layout.padding is not None:
         real = layout.padding.gather(1, keys.long().flatten(1).expand(len(row), -1))
         seen = seen & real.view(len(row), *keys.shape[1:])[:, :, None]

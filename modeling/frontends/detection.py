@@ -18,7 +18,6 @@ class FeatureMapFrontend(nn.Module):
     """Encode an image by a backbone of transformers, and map each place of its last feature map linearly.
 
     Its batch norms are frozen, for a batch of a few large images has no statistics to learn from; all else is trained.
-    Stock DETR freezes the first stage of a new ResNet as well, and forgets about it when it loads one.
 
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
     Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) or None -> hidden (B, rows * columns, D),

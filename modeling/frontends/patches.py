@@ -90,8 +90,6 @@ class PatchFrontend(nn.Module):
 class PaddedPatchFrontend(PatchFrontend):
     """Cut images of any size, padded at the right and below, into square patches and map each linearly.
 
-    Pixels of the last patches beyond the image are padding.
-
     Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; padding: Carion et al. 2020, DETR,
         https://arxiv.org/abs/2005.12872
     Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) or None -> hidden (B, rows * columns, D),

@@ -51,29 +51,12 @@ class GatedConvolution(Convolution):
 CONVOLUTIONS: dict[str, type[Convolution]] = {"plain": Convolution, "gated": GatedConvolution}
 
 
-def frames_first(features: Tensor) -> Tensor:
-    """Lay out features as (frames, bins), as Kaldi has it.
-
-    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
-    Shapes: (B, L, M) -> (B, M, L)
-    """
-    return features.transpose(1, 2)
-
-
-def bins_first(features: Tensor) -> Tensor:
-    """Lay out features as (bins, frames), as an image has it.
-
-    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
-    Shapes: (B, M, L) -> same
-    """
-    return features
-
-
-FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_first, "bins_first": bins_first}
+# Axes that are batch, bins and frames: `frames_first` is Kaldi's layout, `bins_first` is Whisper's.
+FRAME_LAYOUTS = {"frames_first": (0, 2, 1), "bins_first": (0, 1, 2)}
 
 
 def zero_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Read padding as zero everywhere, as beyond the end of a row alone: a row has the same outputs in every batch.
+    """Read padding as zero, as beyond the end of a row: it has the same outputs in every batch.
 
     Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
@@ -81,30 +64,18 @@ def zero_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     return features if lengths is None else features * length_mask(lengths, features.shape[-1])[:, None]
 
 
-def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Let no token attend to padding; the last tokens of a row see some of it through the convolutions.
+def leave_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Let convolutions read padding, which tokens then attend to as silence (Whisper), or not (Speech2Text).
 
-    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356; Wang et al. 2020, fairseq S2T, §2,
+        https://arxiv.org/abs/2010.05171
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
     """
     return features
 
 
-def leave_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Read padding as the silence that it stands for, as in training, whatever the lengths.
-
-    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
-    Shapes: (B, C, L), lengths None -> (B, C, L)
-    """
-    return features
-
-
 # Treatment of padded frames before every convolution.
-FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
-    "zeroed": zero_padding,
-    "masked": mask_padding,
-    "unmasked": leave_padding,
-}
+FRAME_PADDINGS = {"zeroed": zero_padding, "masked": leave_padding, "unmasked": leave_padding}
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:
@@ -115,7 +86,7 @@ def length_mask(lengths: Tensor, size: int) -> Tensor:
 class SpectrogramFrontend(nn.Module):
     """Read a spectrogram through convolutions over time, times sqrt(D) where the config scales embeddings.
 
-    In training, stretches of time and of pitch are hidden, so that no single one of them is relied upon (SpecAugment).
+    Training may hide stretches of time and of pitch (SpecAugment).
 
     Source: Dong et al. 2018, Speech-Transformer, §3.1; SpecAugment: Park et al. 2019, §2, https://arxiv.org/abs/1904.08779
     Shapes: input_features (B, L, M) or (B, M, L), mask (B, L) or None -> (B, T, D)
@@ -132,7 +103,7 @@ class SpectrogramFrontend(nn.Module):
 
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Embedded:
         check_features(input_features, self.config)
-        hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features.to(next(self.parameters()).dtype))
+        hidden = input_features.to(next(self.parameters()).dtype).permute(FRAME_LAYOUTS[self.config.frame_layout])
         lengths = self.lengths(attention_mask, hidden)
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
@@ -176,10 +147,7 @@ def augment(features: Tensor, lengths: Tensor | None, config: QkvAudioEncoderCon
 
 
 def stretches(lengths: Tensor, size: int, share: float, width: int, least: int) -> Tensor:
-    """Mark random stretches of `width`, which may overlap, about `share` of each row in all: (B, size).
-
-    Torch's generator draws them, so a seed repeats them. A probability of 0 hides nothing, whatever the least number.
-    """
+    """Mark random stretches of `width`, which may overlap, about `share` of each row in all: (B, size)."""
     if share == 0:
         return torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
     # A stretch begins where it still fits.

@@ -3,12 +3,11 @@
 Shapes: B batch, T tokens, D hidden_size.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from ...configuration.configuration_base import QkvConfig
+from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import check_input_ids
 from ..position.hooks import Embedded
 from ..position.token_layout import MaskSizes, Packing, lay_out
@@ -16,8 +15,6 @@ from ..position.token_layout import MaskSizes, Packing, lay_out
 
 class TokenFrontend(nn.Embedding):
     """Look up a vector for each token id, times sqrt(D) where the config scales embeddings.
-
-    Padding needs no zero row: nothing reads a masked token, so its row gets no gradient.
 
     Source: Vaswani et al. 2017, §3.4, https://arxiv.org/abs/1706.03762
     Shapes: input_ids (B, T) -> (B, T, D)
@@ -41,11 +38,9 @@ TRAINED_MASKED = 0.15 * 0.8
 
 
 def drop_masked_tokens(
-    config: Any, embedded: Embedded, input_ids: Tensor, position_ids: Tensor | None = None, **kwargs: object
+    config: StackConfig, embedded: Embedded, input_ids: Tensor, position_ids: Tensor | None = None, **kwargs: object
 ) -> Tensor:
     """Take masked tokens for tokens dropped out: zero, with all others scaled as by dropout in training.
-
-    A text with as many masks as in training is scaled by 1, one without any by 0.88, each document of a row by itself.
 
     Source: Rives et al. 2021, ESM-1b, supplement, https://doi.org/10.1073/pnas.2016239118, and its code
         (`token_dropout`), https://github.com/facebookresearch/esm

@@ -1,11 +1,10 @@
-"""Heads that score pairs of tokens for being in contact, as residues of a protein that touch when it is folded.
+"""Heads that predict contacts: residues of a protein that touch when it is folded.
 
-Shapes: B batch, T tokens, L tokens between the first and the last of a row, D hidden_size, C width of a projection,
-P width of a pair, N layers times heads.
+Shapes: B batch, T tokens, L tokens between the first and the last of a row, D hidden_size, N layers times heads.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +32,6 @@ def average_product_correct(maps: Tensor) -> Tensor:
 
 class AttentionContactHead(nn.Module):
     """Read contacts off the attention maps of all layers by logistic regression.
-
-    A trained protein language model attends to residues in contact, so that a few proteins suffice for the regression.
 
     Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners,
         https://doi.org/10.1101/2020.12.15.422761
@@ -71,7 +68,7 @@ class OuterProductContactHead(nn.Module):
         return symmetrize(self.pairs(hidden).squeeze(-1))
 
 
-CONTACT_HEADS: dict[str, Callable[..., Any]] = {
+CONTACT_HEADS: dict[str, Callable[..., nn.Module]] = {
     "attention": AttentionContactHead,
     "outer_product": OuterProductContactHead,
 }

@@ -3,12 +3,13 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
+from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ...configuration.configuration_stack import StackConfig
@@ -19,7 +20,7 @@ from .loss import Count, cross_entropy, question_answering_loss
 
 
 class HeadTransform(nn.Module):
-    """One more linear map, activation and norm, so that a classifier reads other features.
+    """Apply one more linear map, activation and norm before a classifier.
 
     Source: Devlin et al. 2019, BERT, §3.1 and its code, https://arxiv.org/abs/1810.04805
     Shapes: (..., D) -> (..., width), D by default
@@ -47,11 +48,7 @@ class MaskedLMHead(HeadTransform):
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=config.lm_head_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(self.features(hidden))
-
-    def features(self, hidden: Tensor) -> Tensor:
-        """Return the features to compare with the embeddings of all words: (B, T, D) -> (B, T, embedding width)."""
-        return super().forward(hidden)
+        return self.decoder(super().forward(hidden))
 
 
 class ReplacedTokenHead(HeadTransform):
@@ -74,7 +71,7 @@ def transform(config: PooledStackConfig) -> nn.Module:
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
 
-def label_classifier(config: Any, *, bias: bool = True) -> nn.Linear:
+def label_classifier(config: QkvConfig, *, bias: bool = True) -> nn.Linear:
     """Build a linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
     return nn.Linear(config.output_width, int(config.num_labels or 0), bias=bias)
 
@@ -188,7 +185,7 @@ class FirstMeanPooler(FirstTokenPooler):
 
 
 class NormedPooler(FirstTokenPooler):
-    """Normalise the first token alone, so that the states of all others stay as the last layer left them.
+    """Normalise the first token alone.
 
     Source: Radford et al. 2021, CLIP, §2.4 and its code, https://arxiv.org/abs/2103.00020
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
@@ -203,9 +200,7 @@ class NormedPooler(FirstTokenPooler):
 
 
 class EndTokenPooler(FirstTokenPooler):
-    """Read the first end-of-text token, which in a causal stack has read the whole text and none of the padding.
-
-    Where embeddings are given for ids it is taken to be the last real token.
+    """Read the first end-of-text token, or with embeddings for ids the last real token.
 
     Source: Radford et al. 2021, CLIP, §2.4, https://arxiv.org/abs/2103.00020
     Shapes: hidden (B, T, D), keep (B, T) or None, input_ids (B, T) or None -> (B, D)
@@ -227,7 +222,7 @@ class EndTokenPooler(FirstTokenPooler):
 
 
 class HighestTokenPooler(EndTokenPooler):
-    """Read the token of the highest id: the end of a text, in a vocabulary that it is the last of.
+    """Read the token of the highest id, which ends a text in CLIP's vocabulary.
 
     Source: Radford et al. 2021, CLIP, its code (`text.argmax`), https://github.com/openai/CLIP
     Shapes: hidden (B, T, D), keep (B, T) or None, input_ids (B, T) or None -> (B, D)
@@ -266,7 +261,7 @@ class PixelHead(nn.Module):
 
 
 def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
-    """Select each row's last real token, which in a causal stack has read all the others: (B, T, D) -> (B, D)."""
+    """Select each row's last real token: (B, T, D) -> (B, D)."""
     if keep is None:
         return hidden[:, -1]
     index = torch.arange(hidden.shape[1], device=hidden.device)

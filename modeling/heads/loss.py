@@ -1,15 +1,10 @@
-"""Losses, each a sum over targets divided by a count, so that it can be split over batches.
-
-Without labels there is no loss: every function then returns None.
+"""Losses: sums over targets divided by a count, or None without labels.
 
 With `num_items_in_batch` (targets of the whole optimizer step, over accumulation and processes) the parts add up to the
 loss of one big batch; without it a loss is the mean over its targets.
 
 Shapes: B batch, T tokens, V classes or vocabulary, C channels.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -36,8 +31,6 @@ def negative_log_likelihood(
     logits: Tensor, labels: Tensor, num_items_in_batch: Count = None, label_smoothing: float = 0.0
 ) -> Tensor:
     """Compute the negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
-
-    `label_smoothing` spreads that much probability evenly over all classes.
 
     Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
     """
@@ -66,8 +59,7 @@ def next_tokens(
 ) -> Tensor | None:
     """Return the token that each position predicts (B, T), from labels (B, T) that are shifted here.
 
-    `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
-    document begins, and its first token is no target.
+    Where `position_ids` restart, or at `boundaries` (documents + 1,), the first token of a document is no target.
     """
     if shift_labels is not None or labels is None:
         return shift_labels
@@ -81,18 +73,6 @@ def next_tokens(
         labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
     # trf-ignore: TRF053  labels of packed documents were masked above
     return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-
-
-def causal_lm_loss(
-    logits: Tensor,
-    labels: Tensor | None = None,
-    shift_labels: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    boundaries: Tensor | None = None,
-    **kwargs: Any,
-) -> Tensor | None:
-    """Compute the loss of logits (B, T, V) that predict the `next_tokens` of labels (B, T)."""
-    return cross_entropy(logits, next_tokens(labels, shift_labels, position_ids, boundaries), **kwargs)
 
 
 def classification(
@@ -110,11 +90,8 @@ def classification(
         raise ValueError(f"{shapes} for problem_type={kind!r}; give one number for each score")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
-    losses: dict[str, Callable[..., Tensor]] = {
-        "regression": F.mse_loss,
-        "multi_label_classification": F.binary_cross_entropy_with_logits,
-    }
-    return normalise(losses[kind](logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    loss = F.mse_loss if kind == "regression" else F.binary_cross_entropy_with_logits
+    return normalise(loss(logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
 
 
 def replaced_tokens(
@@ -131,12 +108,7 @@ def replaced_tokens(
 def binary_cross_entropy(
     logits: Tensor, labels: Tensor | None, real: Tensor | None, num_items_in_batch: Count, mend: str
 ) -> Tensor | None:
-    """Compute the binary cross-entropy of labels 0 and 1, -100 where none is due, and none where not `real`.
-
-    `mend` ends the sentence of an error in labels.
-
-    Shapes: logits, labels and real, all (...,)
-    """
+    """Compute the binary cross-entropy of labels 0 and 1, -100 where none is due, at `real` places: all (...,)."""
     if labels is None:
         return None
     check_shape("labels", labels, logits.shape, "scores")
@@ -186,21 +158,20 @@ def ctc_loss(
     config: QkvAudioEncoderConfig,
     num_items_in_batch: Count = None,
 ) -> Tensor | None:
-    """Compute the CTC loss: labels (B, words) over all alignments with logits (B, T, V).
+    """Compute the CTC loss of labels (B, words) over all alignments with logits (B, T, V) of lengths (B,).
 
-    `lengths` (B,) are the real tokens. The blank is `pad_token_id`. A label is a target, so a long text weighs more
-    than a short one. Source: Graves et al. 2006, §4.1, Connectionist Temporal Classification
+    Source: Graves et al. 2006, §4.1, Connectionist Temporal Classification
     """
     if labels is None:
         return None
     labels, lengths = labels.to(logits.device), lengths.to(logits.device)
-    options: dict[str, Any] = {"blank": config.pad_token_id, "zero_infinity": config.ctc_zero_infinity}
-    check_ctc_labels(labels, lengths, logits.shape[-1], options["blank"], IGNORED)
-    if not config.ctc_zero_infinity:
+    blank, zero_infinity = config.pad_token_id or 0, config.ctc_zero_infinity
+    check_ctc_labels(labels, lengths, logits.shape[-1], blank, IGNORED)
+    if not zero_infinity:
         check_ctc_lengths(labels, lengths, IGNORED)
     due = labels != IGNORED
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1)
-    total = F.ctc_loss(scores, labels[due], lengths, due.sum(-1), reduction="sum", **options)
+    total = F.ctc_loss(scores, labels[due], lengths, due.sum(-1), blank, "sum", zero_infinity)
     return normalise(total, due.sum().clamp(min=1), num_items_in_batch)
 
 
@@ -208,8 +179,6 @@ def masked_image_loss(
     pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int, num_items_in_batch: Count = None
 ) -> Tensor:
     """Compute the mean absolute error of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
-
-    `num_items_in_batch` counts masked patches.
 
     Source: Xie et al. 2022, SimMIM, §3.4, https://arxiv.org/abs/2111.09886
     """
@@ -222,9 +191,8 @@ def masked_image_loss(
 def contrastive(images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch: Count = None) -> Tensor:
     """Compute the contrastive loss of image and text embeddings: 2 x (B, D) of length 1, row i a pair.
 
-    With a process group the pairs of all processes are in-batch negatives, so that the loss and, under DDP's mean over
-    processes, its gradients do not depend on their number; every process has to take part. Gradient accumulation adds
-    no negatives: with `num_items_in_batch` (pairs of the step) those of micro-batches add up to the mean over pairs.
+    The pairs of all processes are in-batch negatives, so every process has to take part, and the loss and, under DDP,
+    its gradients do not depend on their number. Gradient accumulation adds no negatives.
 
     Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020
     """

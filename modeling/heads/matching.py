@@ -30,9 +30,8 @@ def corners(boxes: Tensor) -> Tensor:
 def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Compute the generalised intersection over union of boxes: 2 x (..., 4) -> (...).
 
-    Shared area by united area, less the part of the smallest box around both that neither covers. From -1, far apart,
-    to 1, the same box; unlike plain IoU it tells boxes that share nothing how far they are apart.
-    Two boxes without any area count as if they shared nothing.
+    Shared area by united area, less the part of the smallest box around both that neither covers: from -1 to 1. Boxes
+    without any area share nothing.
 
     Source: Rezatofighi et al. 2019, Generalized Intersection over Union, algorithm 1, https://arxiv.org/abs/1902.09630
     """
@@ -47,10 +46,9 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
 @torch.no_grad()
 def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: QkvDetectionConfig) -> Pairs:
-    """Match object queries with objects at the least cost, by scipy; objects that outnumber the queries stay out.
+    """Match object queries with objects at the least cost; objects that outnumber the queries stay out.
 
-    A pair costs less the likelier its class and the nearer its boxes. NaN is matched as if it were 0,
-    so that a model that has diverged shows it by its loss.
+    NaN is matched as if it were 0, so that a model that has diverged shows it by its loss.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
@@ -92,14 +90,14 @@ def set_loss(
     """Compute the set loss and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
 
     The last answer is the model's, others are of earlier layers, each matched by itself. Boxes are divided by
-    the number of objects, classes by the weight of all queries, one without an object weighing `eos_coefficient`.
-    Both are of all processes that take part in the step. With `num_items_in_batch`, the objects and the images of the
-    whole step as a tensor (2,), parts of a step add up to the loss of one big batch; one number alone cannot say both.
+    the number of objects, classes by the weight of all queries, over all processes. With `num_items_in_batch`, the
+    objects and images of the whole step as a tensor (2,), parts of a step add up to the loss of one big batch.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
     check_objects(objects, answers[-1][0], num_items_in_batch)
-    answers = [(widened(logits), widened(boxes)) for logits, boxes in answers]
+    precise = torch.promote_types(answers[-1][0].dtype, torch.float32)
+    answers = [(logits.to(precise), boxes.to(precise)) for logits, boxes in answers]
     objects = [{**each, "boxes": each["boxes"].to(answers[-1][1])} for each in objects]
     parts: dict[str, Tensor] = {}
     total = answers[-1][0].new_zeros(())
@@ -112,11 +110,6 @@ def set_loss(
             parts[f"{name}_{index - 1}" if index else name] = part.detach()
             total = total + coefficient * part
     return total, parts
-
-
-def widened(tensor: Tensor) -> Tensor:
-    """Convert to single precision at least."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def counts(

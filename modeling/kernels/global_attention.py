@@ -3,17 +3,18 @@
 Shapes: B batch, T tokens, M global tokens of a row, D hidden_size, H heads, K head_dim.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_stack import StackConfig
 from ..attention import Attention, SelfAttention
 from ..context import NO_CONTEXT, LayerContext
-from ..kernel import eager_attention
+from ..kernel import AttentionFunction, eager_attention
 from ..position.hooks import Embedded, Rotation, apply_rotation
 from ..position.token_layout import MaskSizes, Packing, lay_out
 
@@ -95,7 +96,7 @@ class GlobalTokens(NamedTuple):
         return GlobalRows(inputs, outputs, chosen.gather(1, inputs), mask)
 
 
-def real_tokens(mask: Any, past: Cache | None) -> Tensor | None:
+def real_tokens(mask: Tensor | dict[str, Tensor] | None, past: Cache | None) -> Tensor | None:
     """Return a mask of real tokens (B, T); ValueError for a finished mask, and where keys were projected before."""
     if past is not None:
         raise ValueError(
@@ -108,11 +109,10 @@ def real_tokens(mask: Any, past: Cache | None) -> Tensor | None:
             f"attention_mask is {shape}, which global_projections=True cannot take for global tokens; mark real tokens "
             "(batch, length)"
         )
-    real: Tensor | None = mask
-    return real
+    return mask
 
 
-def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None:
+def check_marks_given(config: QkvConfig, global_attention_mask: Tensor | None) -> None:
     """Check that there are global tokens where stock Longformer would mark the first, or look for separators."""
     if config.global_projections and not config.num_global_tokens and global_attention_mask is None:
         raise ValueError(
@@ -138,7 +138,7 @@ class GlobalSelfAttention(SelfAttention):
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         output, weights = super().forward(hidden, context)
-        global_tokens, position = context.options.get("global_tokens"), context.position
+        global_tokens, position = cast("GlobalTokens | None", context.options.get("global_tokens")), context.position
         if global_tokens is None:
             return output, weights
         rows = global_tokens.rows(hidden, context.queries)
@@ -156,6 +156,6 @@ class GlobalSelfAttention(SelfAttention):
         chosen = rows.read(hidden)
         turned = None if rotation is None else rows.rotation(rotation)
         query, key = apply_rotation(project.query(chosen), project.key(hidden), turned)
-        attend: Any = eager_attention if weighted else ALL_ATTENTION_FUNCTIONS["sdpa"]
+        attend: AttentionFunction = eager_attention if weighted else ALL_ATTENTION_FUNCTIONS["sdpa"]
         heads = (query, key, project.value(hidden))
         return attend(self, *heads, rows.mask, scaling=self.scaling, dropout=self.dropout)

@@ -4,7 +4,7 @@ Shapes: B batch, G heads of the state, T tokens, K and V widths of keys and valu
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ class StateLayer(FixedSizeLayer):
     @property
     def state(self) -> State | None:
         """The state after the last token, None before the first."""
-        parts: tuple[Any, ...] = (self.keys, self.values)
+        parts: tuple[Tensor | None, ...] = (self.keys, self.values)
         return tuple(part for part in parts if part is not None) if self.is_initialized else None
 
     @state.setter
@@ -94,7 +94,7 @@ class StateLayer(FixedSizeLayer):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing: the first state is zero."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> Any:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> NoReturn:
         """Raise, for keys and values of single tokens have no place in a state."""
         raise ValueError("a cache of states was given keys and values; give each model its own cache")
 
@@ -162,5 +162,5 @@ def hold_states(config: StackConfig, cache: object) -> None:
 
 def state_layer(cache: Cache | None, index: int) -> StateLayer | None:
     """Return the layer of a cache that holds the state of self-attention; None without a cache."""
-    own: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-    return None if own is None else own.layers[index]
+    own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    return None if own is None else cast(StateLayer, own.layers[index])

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +76,7 @@ Mask = BlockMask | SparseMask | TokenMask | Tensor | None
 class PreparedMasks(NamedTuple):
     """Masks that are made ahead of a compiled step, by pattern, and the positions of keys (B or 1, S)."""
 
-    masks: dict[str, Any]
+    masks: dict[str, "Mask"]
     key_positions: Tensor
 
     def contiguous(self) -> "PreparedMasks":

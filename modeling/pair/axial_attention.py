@@ -19,9 +19,7 @@ Computed = tuple[Tensor, Tensor | None]
 
 
 def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) -> Computed:
-    """Compute a few rows at a time, and again in the backward pass, so that memory grows with the square of L.
-
-    An exported graph computes all at once, for a loop in it would fix the number of rows.
+    """Compute a few rows at a time, and again in the backward pass; an exported graph computes all at once.
 
     Shapes: rows (B, I, ...) -> outputs of `compute`, joined along the second dimension
     """
@@ -37,10 +35,7 @@ def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) ->
 
 
 def mask_scores(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Hide padding from every query by score biases: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
-
-    The lowest number rather than minus infinity: a row of padding alone then has no NaN.
-    """
+    """Hide padding by a finite bias, without NaN: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J)."""
     if mask is None:
         return bias
     hidden = ~mask[:, None, None, :]
@@ -97,8 +92,6 @@ class PairBias(nn.Module):
 
 class TriangleAttention(nn.Module):
     """Let a pair (i, j) attend to the pairs (i, k) that start at i too, biased by (j, k); or end at j, by (k, i).
-
-    The third edge of each triangle thus decides how much the first learns of the second.
 
     Source: Jumper et al. 2021, supplement, algorithms 13 and 14, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: normalised pairs (B, L, L, C), mask (B, L) or None -> (B, L, L, C)

@@ -4,7 +4,7 @@ Shapes: B batch, S sequences of an alignment, L residues, D width of a residue, 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from ..feed_forward import MLP
 from ..kernel import wants_weights
 from ..normalization import Residual
 from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores, with_bias
-from .outer_product import OUTER_PRODUCTS
-from .triangles import TriangleMultiplication
+from .outer_product import OUTER_PRODUCTS, TriangleMultiplication
 
 
 @dataclass
@@ -71,8 +70,6 @@ class SharedDropout(nn.Dropout):
 
 class PairBlock(GradientCheckpointingLayer):
     """Update residues by attention with a bias from pairs, then pairs by outer products, triangles and a transition.
-
-    Pairs that disagree about a third residue are corrected by it, so that distances come to fit together in space.
 
     Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 6, https://doi.org/10.1038/s41586-021-03819-2; with
         one sequence: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
@@ -149,18 +146,16 @@ class PairBlock(GradientCheckpointingLayer):
     ) -> Tensor:
         """Read residues by outer products, then pairs along triangles, and transform each: (B, L, L, C) -> same."""
         pair = pair + self.outer_product(rows, mask_alignment(rows, mask, sequence_mask), self.chunk_size)
-        options = {"context": context, "chunk_size": self.chunk_size}
-        pair = self.add("outgoing", pair, mask)
-        pair = self.add("incoming", pair, mask)
-        pair = self.add("starting", pair, mask, **options)
-        pair = self.add("ending", pair, mask, **options)
+        for name in ("outgoing", "incoming"):
+            pair = self.add(name, pair, mask)
+        for name in ("starting", "ending"):
+            pair = self.add(name, pair, mask, context=context, chunk_size=self.chunk_size)
         return self.add("pair_transition", pair)
 
     def add(self, name: str, pair: Tensor, *inputs: object, **kwargs: object) -> Tensor:
         """Add the output of a module for normalised pairs to them."""
-        residual: Any = self.pair_residuals[name]
-        added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *inputs, **kwargs))
-        return added
+        residual = cast(Residual, self.pair_residuals[name])
+        return residual(pair, getattr(self, name)(residual.input(pair), *inputs, **kwargs))
 
 
 def mask_alignment(rows: Tensor, mask: Tensor | None, sequence_mask: Tensor | None) -> Tensor | None:

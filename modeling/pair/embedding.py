@@ -50,9 +50,7 @@ class PairEmbedding(nn.Module):
 
 
 class Recycling(nn.Module):
-    """Add the normalised result of a pass to the input of the next, of an alignment to the chain alone.
-
-    Before the first pass there is a result of zeros.
+    """Add the normalised result of a pass, at first zeros, to the input of the next, of an alignment to the chain.
 
     Source: Jumper et al. 2021, supplement, algorithm 32, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: residues (B, L, D) or (B, S, L, D), pairs (B, L, L, C), result (B, L, D), (B, L, L, C) -> residues, pairs

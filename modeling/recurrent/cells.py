@@ -31,7 +31,9 @@ class GRU(nn.GRU):
 
     vectors: ClassVar[int] = 1
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(  # type: ignore[override]  # always has a state, which is one tensor
+        self, input: Tensor, hx: Tensor
+    ) -> tuple[Tensor, Tensor]:
         weights = weights_now(self)
         if input.ndim == 2:
             state = torch.gru_cell(input, hx[:, 0], *weights)
@@ -49,7 +51,9 @@ class LSTM(nn.LSTM):
 
     vectors: ClassVar[int] = 2
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(  # type: ignore[override]  # always has a state, which is one tensor
+        self, input: Tensor, hx: Tensor
+    ) -> tuple[Tensor, Tensor]:
         weights = weights_now(self)
         if input.ndim == 2:
             state = torch.stack(torch.lstm_cell(input, hx.unbind(1), *weights), dim=1)

@@ -5,7 +5,8 @@ Shapes: B batch, T queries, S keys, H heads, K head_dim; h heads and q queries a
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
+from inspect import signature
 from typing import Any
 
 from torch import nn
@@ -39,8 +40,8 @@ def capture_attention(
         captured.select("decoder", layer=-1)[0].weights   # (B, H, 1, S)
 
         with qkv.capture_attention(model, layers={"cross": -1}) as captured:
-            output = model.generate(**inputs, num_beams=4, return_dict_in_generate=True, output_scores=True)
-        captured.beams(output.beam_indices).join("cross", -1).weights   # (B, H, tokens, source)
+            model.generate(**inputs)
+        captured.join("cross", -1).weights   # (B, H, tokens, source)
 
     With `inputs`, a dict for the forward, the model runs at once and `captured.outputs` is its output. `layers` are
     numbers in every stack (-1 is the last), or a dict by the name of a stack: encoder, decoder, cross, text, image;
@@ -84,23 +85,31 @@ def check_not_compiled(model: nn.Module) -> None:
 
 
 @contextmanager
-def hooked(hooks: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Call forward hooks in this context."""
-    with ExitStack() as stack:
-        for module, hook in hooks.items():
-            stack.callback(module.register_forward_hook(hook).remove)
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Turn dropout off in this context."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
         yield
+    finally:
+        for module in training:
+            module.training = True
 
 
-def whole_layers(model: nn.Module) -> AbstractContextManager[None]:
+def one_pass(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a forward that keeps no cache and passes once through the layers."""
+    if "use_cache" in signature(type(model).forward).parameters:
+        return {"use_cache": False, **inputs}
+    return {"num_recycles": 0, **inputs} if getattr(model.config, "num_recycles", 0) else dict(inputs)
+
+
+@contextmanager
+def whole_layers(model: nn.Module) -> Iterator[None]:
     """Let the last layers of a model compute all tokens in this context, as they do where a hook may read them."""
-    return hooked({each: lambda *_: None for each in model.modules() if isinstance(each, PreTrainedModel)})
-
-
-def model_around(model: nn.Module, path: str) -> Any:
-    """Return the innermost model around a path."""
-    inside = [(name, each) for name, each in model.named_modules() if isinstance(each, PreTrainedModel)]
-    return next(each for name, each in reversed(inside) if not name or path.startswith(f"{name}."))
+    with ExitStack() as stack:
+        for module in (each for each in model.modules() if isinstance(each, PreTrainedModel)):
+            stack.callback(module.register_forward_hook(lambda *_: None).remove)
+        yield
 
 
 @contextmanager

@@ -83,19 +83,3 @@ class CapturedAttention(list[AttentionRecord]):
             count += record.num_queries
         padded = [F.pad(record.weights, (0, keys - record.weights.shape[-1])) for record in records]
         return replace(records[0], weights=torch.cat(padded, dim=2), step=0, queries=queries, num_queries=count)
-
-    def beams(self, beam_indices: Tensor) -> "CapturedAttention":
-        """Return the records of the winning beams: in each forward the row that the winner's token came from.
-
-        `beam_indices` (N, steps) are those of `generate(..., return_dict_in_generate=True, output_scores=True)`. Rows
-        have zeros after a winner's last token. An encoder reads each source once; its winners share that row.
-        """
-        rows, won = max(len(record.weights) for record in self), []
-        for record in self:
-            shared = rows // len(record.weights)
-            if record.step >= beam_indices.shape[1]:
-                continue  # a forward after the last token of every winner
-            index = beam_indices[:, record.step if shared == 1 else 0].to(record.weights.device)
-            chosen, ended = index.clamp(min=0) // shared, (index < 0).view(-1, 1, 1, 1)
-            won.append(replace(record, weights=record.weights.index_select(0, chosen).masked_fill(ended, 0)))
-        return CapturedAttention(self.depths, won)

@@ -1,10 +1,14 @@
-"""Statistics of attention weights: entropy, distance, and attention to the first token.
+"""Statistics of attention weights: entropy, distance, and attention to the first token; the grid of an image's tokens.
 
 Shapes: B batch, H heads, T queries, S keys; C coordinates of a token, 1 in a text and 2 in an image.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+PREFIXES = 8  # tokens before the patches of a grid that are tried: of a class, of distillation, registers
 
 
 def attention_entropy(weights: Tensor) -> Tensor:
@@ -45,3 +49,22 @@ def mean_of_heads(values: Tensor, real: Tensor) -> Tensor:
     """Average over the real queries of a batch that have a value: (B, H, T), (B, T) -> (H,), nan for none."""
     counted = real[:, None] & ~values.isnan()
     return values.masked_fill(~counted, 0).sum((0, 2)) / counted.sum((0, 2))
+
+
+def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int, int], int] | None:
+    """Return the rows and columns of an image's patches, and how many of `count` tokens stand before; None for no grid.
+
+    `patch` is the side of a patch, a pair of sides, or None where the config has none, as of convolutional features.
+    """
+    if patch is not None:
+        sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
+        rows, columns = height // sides[0], width // sides[1]
+        return ((rows, columns), count - rows * columns) if 0 <= count - rows * columns <= PREFIXES else None
+    for prefix in range(min(PREFIXES, count)):
+        for rows in range(1, count - prefix + 1):
+            columns, left = divmod(count - prefix, rows)
+            # Strides round up, so that the grid has the shape of the image but for a part of a row or column.
+            apart = max(abs(rows - columns * height / width), abs(columns - rows * width / height))
+            if not left and apart < 1:
+                return (rows, columns), prefix
+    return None

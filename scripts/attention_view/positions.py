@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qkv.scripts.attention.statistics import grid_of
+
 Kind = Literal["tokens", "patches", "frames", "objects"]
-# Characters of a label that are kept, and tokens before the patches of a grid that are tried.
-LONGEST, PREFIXES = 80, 8
+LONGEST = 80  # characters of a label that are kept
 LARGEST = 448  # pixels of the longest side of a picture
 WINDOW, HOP = 400, 160  # samples of a frame of a spectrogram and between two, as in speech recognition at 16 kHz
 
@@ -73,22 +74,6 @@ def patches(count: int, pixels: Tensor, patch: Any, processor: Any) -> Positions
     names = (["class"] + [f"extra {number}" for number in range(1, prefix)])[:prefix]
     names += [f"({row}, {column})" for row in range(1, rows + 1) for column in range(1, columns + 1)]
     return Positions("patches", names, (rows, columns), prefix, image_picture(pixels, processor))
-
-
-def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int, int], int] | None:
-    """Return the rows and columns of patches, and how many of `count` positions come before them; None for no grid."""
-    if patch is not None:
-        sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
-        rows, columns = height // sides[0], width // sides[1]
-        return ((rows, columns), count - rows * columns) if 0 <= count - rows * columns <= PREFIXES else None
-    for prefix in range(min(PREFIXES, count)):
-        for rows in range(1, count - prefix + 1):
-            columns, left = divmod(count - prefix, rows)
-            # Strides round up, so that the grid has the shape of the image but for a part of a row or column.
-            apart = max(abs(rows - columns * height / width), abs(columns - rows * width / height))
-            if not left and apart < 1:
-                return (rows, columns), prefix
-    return None
 
 
 def frames(count: int, seconds: float | None, picture: bytes) -> Positions:

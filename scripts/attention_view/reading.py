@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.scripts.attention.capture import capture_attention
+from qkv.scripts.attention.capture import capture_attention, evaluating
 from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
 from qkv.scripts.attention.records import CapturedAttention
 from qkv.scripts.attention_view.positions import (
@@ -22,7 +22,6 @@ from qkv.scripts.attention_view.positions import (
     token_labels,
 )
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
-from qkv.scripts.probes.layers import evaluating
 
 SOUNDS = ("input_features", "input_values")
 OBJECTS = 20  # object queries that are shown, those of the highest score

@@ -1,20 +1,28 @@
-"""Draw the attention of a trained model in examples of its task: the figure of its card."""
+"""Draw the attention of a trained model in examples of its task: the figure of its card.
 
+Shapes: T queries, S keys.
+"""
+
+import io
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib import image
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from qkv.scripts.attention.layers import Layers
-from qkv.scripts.attention_view.figures import INCHES, draw_stack
 from qkv.scripts.attention_view.inputs import with_target
-from qkv.scripts.attention_view.positions import HOP
+from qkv.scripts.attention_view.positions import HOP, Positions, shortened
 from qkv.scripts.attention_view.reading import Reading, capture
+from qkv.scripts.attention_view.stacks import Stack, Weights
 from qkv.scripts.attention_view.view import parts_of
 from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.tasks.task import Task
 
+INCHES, NAMED, TIMES = 4.6, 40, 8  # width of a panel, and labels of an axis, and of one of times
+COLOURS, OPACITY = "magma", 0.6  # of weights, and over a picture
 SCANNED, SHOWN = 200, 3  # examples of a split among which different ones are looked for, and those that are drawn
 # The file of the figure, the stack that is drawn, and its caption, by kind of task.
 FIGURES: dict[str, tuple[str, Layers, str]] = {
@@ -80,3 +88,50 @@ def reading_of(model: Any, task: Any, batch: Batch) -> Reading:
         labels = batch["labels"].to(model.device)
         with_target(reading, torch.cat((model.prepare_decoder_input_ids_from_labels(labels), labels[:, -1:]), dim=1))
     return reading
+
+
+def draw_stack(axis: Any, stack: Stack, title: str) -> None:
+    """Draw the last layer, mean over heads: a matrix, or a picture under a query.
+
+    That is the class token, the object of the highest score with its box, or else the mean of all patches.
+    """
+    weights = stack.weights[-1].mean(0)
+    if stack.keys.grid is None or stack.keys.picture is None:
+        draw_matrix(axis, weights, stack.queries, stack.keys)
+    else:
+        is_mean = stack.queries.kind == "patches" and not stack.queries.prefix
+        title = f"{title}, {'mean of all queries' if is_mean else f'query {stack.queries.labels[0]}'}"
+        draw_map(axis, weights.mean(0) if is_mean else weights[0], stack.keys)
+        for left, top, width, height in (stack.queries.boxes or [])[:1]:
+            axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="white", linewidth=2))
+    axis.set_title(escaped(shortened(title)), fontsize=9, wrap=True)
+
+
+def escaped(text: str) -> str:
+    """Return a text in which a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
+
+
+def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions) -> None:
+    """Draw weights (T, S) with the names of queries and keys."""
+    axis.imshow(weights, cmap=COLOURS, vmin=0.0, aspect="auto", interpolation="nearest")
+    for side, positions in ((axis.yaxis, queries), (axis.xaxis, keys)):
+        most = TIMES if positions.kind == "frames" else NAMED
+        places = list(range(0, len(positions), max(1, -(-len(positions) // most))))
+        space = "\N{OPEN BOX}" if positions.kind == "tokens" else " "
+        labels = [escaped(positions.labels[place].replace(" ", space)) for place in places]
+        is_upright = side is axis.xaxis and positions.kind != "frames"
+        side.set_ticks(places, labels, fontsize=7, rotation=90 if is_upright else 0)
+
+
+def draw_map(axis: Any, row: Weights, keys: Positions) -> None:
+    """Draw the picture of the keys in grey under the weights (S) of one query."""
+    rows, columns = keys.grid or (1, 1)
+    pixels = image.imread(io.BytesIO(keys.picture or b""), format="png")
+    grey = pixels[..., :3].mean(-1) if pixels.ndim == 3 else pixels
+    whole: Any = {"extent": (0, 1, 1, 0), "interpolation": "nearest"}
+    axis.imshow(grey, cmap="gray", vmin=-0.3, **whole)
+    weights = row[keys.prefix : keys.prefix + rows * columns].reshape(rows, columns)
+    axis.imshow(weights, cmap=COLOURS, vmin=0.0, alpha=OPACITY, **whole)
+    axis.set_aspect(grey.shape[0] / grey.shape[1])
+    axis.set_axis_off()

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from qkv.scripts.attention.layers import Indices, Layers
-from qkv.scripts.attention_view.arguments import FORMATS
-from qkv.scripts.attention_view.figures import draw_view
 from qkv.scripts.attention_view.inputs import read_source
 from qkv.scripts.attention_view.page import page
 from qkv.scripts.attention_view.positions import token_labels
 from qkv.scripts.attention_view.reading import Reading, capture, rows_of
-from qkv.scripts.attention_view.stacks import MOST, Stack, fit
+from qkv.scripts.attention_view.stacks import Stack, fit
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.common.words import did_you_mean, either
+from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import OPTIONS
 from qkv.scripts.prediction.source import Source, open_source
 
@@ -28,7 +26,7 @@ LOADING = ("revision", "trust_remote_code")
 
 @dataclass
 class AttentionView:
-    """Attention of a model for an input: a page in a notebook and in a file, or a figure.
+    """Attention of a model for an input: a page in a notebook and in a file.
 
     `stacks` have the captured weights with the positions of queries and keys; `answer` is the prediction, `film` the
     steps of generation, and `notes` name the parts of the input that are not shown.
@@ -40,9 +38,9 @@ class AttentionView:
     notes: list[str] = field(default_factory=list)
     film: dict[str, Any] | None = None
 
-    def page(self, most: int = MOST) -> tuple[str, list[str]]:
-        """Return the page with at most so many weights, and its notes."""
-        stacks, notes = fit(self.stacks, most)
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page and its notes."""
+        stacks, notes = fit(self.stacks)
         notes = [*self.notes, *notes]
         return page(self.title, stacks, {"answer": self.answer, "notes": notes, "film": self.film}), notes
 
@@ -53,14 +51,18 @@ class AttentionView:
         )
 
     def save(self, path: str | Path) -> list[str]:
-        """Write the page (.html) or a figure (.png, .svg), and return its notes; ValueError for another ending."""
-        path = Path(path).expanduser()
-        form = path.suffix.lower().removeprefix(".")
-        if form not in FORMATS:
-            raise ValueError(f"{path} must end in {either([f'.{each}' for each in FORMATS])}")
-        content, notes = self.page() if form == "html" else (draw_view(self.title, self.stacks, form), self.notes)
-        write_atomically(path, content)
+        """Write the page to a file .html, and return its notes."""
+        content, notes = self.page()
+        write_atomically(page_path(path), content)
         return notes
+
+
+def page_path(path: str | Path) -> Path:
+    """Return the file of a page; ValueError for another ending, or a missing folder."""
+    path = Path(path).expanduser()
+    if path.suffix.lower() != ".html" or not path.absolute().parent.is_dir():
+        raise ValueError(f"{path} must end in .html, in a folder that exists")
+    return path
 
 
 def attend(
@@ -72,7 +74,7 @@ def attend(
     heads: Indices = None,
     **options: Any,
 ) -> AttentionView:
-    """Show which tokens attend to which in a model, for one input: in a notebook, as a page, or as a figure.
+    """Show which tokens attend to which in a model, for one input: in a notebook, or as a page.
 
         qkv.attend("runs/translate", "twenty-one")                       # a run, a model folder or a Hub id
         qkv.attend(model, tokenizer("a text", return_tensors="pt"), processor=tokenizer).save("attention.html")

@@ -9,7 +9,7 @@ METRICS, CURVE, CHECKPOINTS = "metrics.jsonl", "curve.png", "checkpoints"
 STATE, LOCK = "state.json", ".lock"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
 FREE = {
-    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
+    "accumulate", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
     "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
     "tracker", "workers",
 }  # fmt: skip

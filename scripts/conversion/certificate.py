@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -17,8 +18,7 @@ from qkv.modeling.conversion.convert import (
     rounded_tables,
     write,
 )
-from qkv.modeling.conversion.files import mapped, tensor_files
-from qkv.modeling.conversion.weights import alternatives
+from qkv.modeling.conversion.files import stored_tensors
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.inspector import identical
 from qkv.scripts.common.phases import phase
@@ -80,7 +80,7 @@ def count(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "parameter tensors": sum(1 for _ in model.parameters()),
         "buffers": sum(1 for _ in model.buffers()),
-        "stored tensors": len(tensor_files(folder)),
+        "stored tensors": len(stored_tensors(folder)),
     }
 
 
@@ -112,7 +112,8 @@ def convert_back(source: Path, target: Path) -> dict[str, Any]:
     original = open_model(source)
     expected = {name: value for name, value in original.state_dict().items() if name not in unread(original)}
     # What the files hold under the same names, which a config with another dtype would have changed on the way.
-    expected |= {name: mapped(file, name) for name, file in tensor_files(source).items() if name in expected}
+    for file in set(stored_tensors(source).values()):
+        expected |= {name: tensor for name, tensor in load_file(file).items() if name in expected}
     model: Any = open_model(target)
     try:
         model = write(model, copies=False) if is_ours(target) else read(model, copies=False, wanted=type(original))
@@ -127,8 +128,8 @@ def unread(model: PreTrainedModel) -> set[str]:
     """Return the tensors that nothing reads of an official model, which a conversion leaves out and makes anew."""
     if model.config.model_type.startswith("qkv_"):
         return set()
-    dropped = [row for each in official_conversions(model) for row in each.rows if "unread" in row[2:]]
-    return {name for _, theirs, *_ in dropped for name in alternatives(theirs)}
+    rows = [row for each in official_conversions(model) for row in each.rows if "unread" in row.changes]
+    return {name for row in rows for name in row.theirs}
 
 
 def problems(certificate: Certificate) -> list[str]:

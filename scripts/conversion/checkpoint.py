@@ -1,7 +1,6 @@
 """Convert a folder of a checkpoint: config, weights, tokenizer and processor, with a certificate."""
 
 import json
-import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +12,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import qkv
 from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, write
-from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, read_json, weight_files
+from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, WEIGHTS, read_json
 from qkv.scripts.common.files import cache_folder, file_hash, staged
 from qkv.scripts.common.phases import phase
 from qkv.scripts.conversion.certificate import Certificate, certify, problems
@@ -30,8 +29,9 @@ def certified_copy(source: Path) -> Path:
     RuntimeError for a folder that cannot be converted without a difference.
     """
     digest = sha256(qkv.__version__.encode())
-    for name in sorted({CONFIG, *weight_files(source), *(name for name in COMPANIONS if (source / name).is_file())}):
-        digest.update(f"{name} {file_hash(source / name)}".encode())
+    files = {path for name in (CONFIG, WEIGHTS, *COMPANIONS) for path in source.glob(name)}
+    for path in sorted(files):
+        digest.update(f"{path.name} {file_hash(path)}".encode())
     target = cache_folder() / "converted" / digest.hexdigest()[:32]
     if not target.is_dir():
         with staged(target) as folder:
@@ -76,7 +76,7 @@ def shard_size(source: Path) -> int:
     """Return the size of the source's largest shard; no limit where its weights are one file."""
     if not (source / INDEX).is_file():
         return 2**63
-    return max(os.path.getsize(source / name) for name in weight_files(source))
+    return max(path.stat().st_size for path in source.glob(WEIGHTS))
 
 
 def companions(source: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import SECONDS, format_range, print_table
+from qkv.scripts.lab.baselines import baselines
 from qkv.scripts.lab.stock_model import build_chosen, has_stock
 from qkv.scripts.publishing.export.folder import README
 from qkv.scripts.quickstart import complete
@@ -25,6 +26,7 @@ def run(arguments: Namespace) -> None:
     recipe = load(arguments.recipe, arguments.overrides)
     ours = compare(arguments, Path(recipe.output.folder or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"))
     if ours.is_main:
+        ours.record["baselines"] = baselines(ours.task)
         complete(ours)
         title = f"{recipe.name}, seeds {', '.join(map(str, arguments.seeds))}"
         print_table(title, comparison_rows(ours.record["comparison"]))

@@ -7,17 +7,24 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 from transformers.models.bart.modeling_bart import shift_tokens_right
 
 import qkv
-from qkv.modeling.heads.loss import causal_lm_loss, classification, contrastive, cross_entropy
+from qkv.modeling.heads.loss import classification, contrastive, cross_entropy, next_tokens
 from qkv.modeling.heads.matching import set_loss
 from qkv.scripts.common.words import check_known
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.run import build
+
+
+def causal_lm_loss(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
+    """Compute the loss of logits that predict the next of the labels."""
+    return cross_entropy(logits, next_tokens(labels), **options)
+
 
 # The Auto class of stock models for each of our heads, and the loss of ours.
 HEADS: dict[str, tuple[str, Any]] = {

@@ -1,1 +1,1 @@
-"""Predict parameters, FLOPs, memory and communication of a training before it runs."""
+"""Predict parameters, memory and communication of a training before it runs."""

@@ -1,20 +1,17 @@
-"""The arguments of `qkv plan`, and the peak figures of devices, known without torch."""
+"""The arguments of `qkv plan`, known without torch."""
 
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import positive
 
 Strategy = Literal["ddp", "fsdp2", "tp"]
 Precision = Literal["fp32", "bf16"]
-NODE = 8  # devices with fast links to each other
-DEVICES: dict[str, dict[str, Any]] = table(__file__)
 
 
 def plan(parser: ArgumentParser) -> None:
-    """Predict the cost of a training: parameters, FLOPs, memory and communication of each device, time.
+    """Predict the parameters of a model, and the memory and traffic of each device in its training.
 
     One step runs on fake tensors, so no weights are allocated and no device is needed. Memory is the peak of the step's
     tensors, without the workspaces of kernels, the context of a device and fragmentation.
@@ -27,10 +24,7 @@ def plan(parser: ArgumentParser) -> None:
     parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
     words = f"sharing of the work by devices (ddp): {', '.join(get_args(Strategy))}, or several of these"
     parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
-    parser.add_argument("--split", type=positive, metavar="N", help=f"devices that share a layer in tp (up to {NODE})")
     parser.add_argument("--batch", type=positive, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
     parser.add_argument("--length", type=positive, metavar="N", help="tokens of a text (up to 1024)")
     parser.add_argument("--precision", choices=get_args(Precision), help="fp32 or bf16 (the recipe's, or bf16)")
-    parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="the kind of device (h100)")
-    parser.add_argument("--steps", type=positive, metavar="N", help="optimizer steps (the recipe's)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")

@@ -1,6 +1,5 @@
 """Count the collectives that a step calls, and the bytes that a ring of devices sends for them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,6 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from qkv.scripts.planning.arguments import NODE
 
 # By operator: the collective, the place of the whole tensor (an argument, or -1 for the result), and of the group.
 OPERATORS = {
@@ -29,17 +26,14 @@ ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 
 @dataclass
 class Collective:
-    """Calls of one kind among `devices`, of which `per_node` are in a node; `bytes` are those of the whole tensors.
-
-    `sent` are the bytes that each device sends, and receives. `blocking` says that the next layer needs the result.
+    """Calls of one kind among `devices`: the `bytes` of the whole tensors, and those that each device sends, as many
+    as it receives.
 
     Source: ring algorithms: Patarasuk & Yuan 2009, §4, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
 
     kind: str
     devices: int
-    per_node: int
-    blocking: bool = False
     calls: int = 0
     bytes: int = 0
     sent: float = 0
@@ -50,21 +44,16 @@ class Collective:
         self.bytes += calls * size
         self.sent = ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
 
-    def seconds(self, device: Mapping[str, Any]) -> float:
-        """Return its time on a kind of device, without latency; rings through each port of a node share the bytes."""
-        inside = self.devices == self.per_node
-        return self.sent / (device["near"] if inside else min(device["near"], device["far"] * self.per_node))
-
 
 class CommunicationTracker(TorchDispatchMode):
     """Count every collective that is called while it is on, as if it was called `times` times.
 
-    Each layer waits for those of the `blocking` group. torch's CommDebugMode counts calls without bytes and groups.
+    torch's CommDebugMode counts calls without bytes and groups.
     """
 
-    def __init__(self, blocking: ProcessGroup | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.blocking, self.times = blocking, 1
+        self.times = 1
         self.collectives: dict[tuple[str, str], Collective] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -82,9 +71,8 @@ class CommunicationTracker(TorchDispatchMode):
         """Add calls on a tensor of that many bytes; a group of one sends nothing."""
         ranks = get_process_group_ranks(group)
         if len(ranks) > 1:
-            per_node = sum(rank // NODE == ranks[0] // NODE for rank in ranks)
-            new = Collective(kind, len(ranks), per_node, blocking=group is self.blocking)
-            self.collectives.setdefault((kind, group.group_name), new).add(whole, self.times)
+            found = self.collectives.setdefault((kind, group.group_name), Collective(kind, len(ranks)))
+            found.add(whole, self.times)
 
 
 def size(value: Any) -> int:

@@ -22,8 +22,6 @@ LARGEST = {"tokens": 1024, "frames": 3000, "height": 800, "width": 1066, "object
 # Source: Bahdanau et al. 2015, §4.2, https://arxiv.org/abs/1409.0473; Jumper et al. 2021, supplement, table 4,
 #   https://doi.org/10.1038/s41586-021-03819-2
 LARGEST_BY_FAMILY = {"qkv_recurrent": {"tokens": 50}, "qkv_pair": {"tokens": 256, "sequences": 127}}
-# The unit that work is counted in, by the kind of a head's inputs; other heads count tokens.
-UNITS = {"image": "image", "scene": "image", "audio": "clip", "ctc": "clip", "pair": "pair"}
 
 
 def part_configs(config: Any) -> list[Any]:

@@ -14,16 +14,20 @@ from transformers.initialization import no_init_weights
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.heads import HEADS, Head
+from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.tokenization import MAKERS, SPECIAL
+from qkv.scripts.example_data import shapes
 from qkv.scripts.planning import inputs as examples
 from qkv.scripts.planning.inputs import Inputs, Sizes
-from qkv.scripts.planning.recipe_sizes import data_sizes
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.keys import merged
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Fields, Recipe
+from qkv.scripts.tasks import contrastive
 from qkv.scripts.training.run import HEADLESS, architecture_of, config_factory
 
+EXAMPLE_DATA: dict[str, dict[str, Any]] = table(__file__)
 TRAINED = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
 
 
@@ -41,16 +45,6 @@ class PlannedModel:
     def head(self) -> Head:
         """The head of the model."""
         return trained_head(self.model_class.__name__)
-
-    @property
-    def unit(self) -> str:
-        """The unit that work is counted in."""
-        return examples.UNITS.get(self.head.inputs, "token")
-
-    @property
-    def units(self) -> int:
-        """The number of units of an example: its tokens, or 1."""
-        return self.sizes["tokens"] if self.unit == "token" else 1
 
     def build(self, *, fused: bool) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
@@ -134,3 +128,27 @@ def load_recipe(name: str, words: Sequence[str]) -> Recipe:
         hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
         raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")
     return recipes.load(name, words)
+
+
+def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:
+    """Return config fields that follow from the data, those of a part nested, and sizes of examples.
+
+    Data that are not generated have as many tokens and pixels as the recipe allows, in images of 4:3.
+    """
+    source, edge, symbols = recipe.data.source, recipe.data.shortest_edge, recipe.text.symbols
+    data = EXAMPLE_DATA.get(source, {})
+    fields: Fields = {"vocab_size": recipe.text.vocab_size} if recipe.text.tokenizer in MAKERS else {}
+    if recipe.text.tokenizer == data.get("tokenizer"):
+        fields["vocab_size"] = len(SPECIAL) + data.get("tokens", 0) + symbols * data.get("per_symbol", 0)
+    fields |= data.get("fields", {})
+    sizes = {"tokens": recipe.text.length, "height": edge, "width": edge * 4 // 3, **data.get("sizes", {})}
+    if source == "shapes-detect":  # in square images
+        fields["num_labels"], sizes["width"] = symbols, edge
+    elif source == "shapes-captions":  # whose tokenizer is quickly made
+        texts = [shapes.caption(pair) for part in shapes.pairs(symbols) for pair in part]
+        tokenizer = contrastive.clip_processor(texts, shapes.CAPTION_SIDE, shapes.VOCAB_SIZE).tokenizer
+        fields["text_config"] = contrastive.text_config(tokenizer)
+        fields["vision_config"] = {"image_size": shapes.CAPTION_SIDE}
+        sizes["tokens"] = max(map(len, tokenizer(texts)["input_ids"]))
+    known = {"num_labels", *model_class.config_class.known_fields()}
+    return {name: value for name, value in fields.items() if name in known}, sizes

@@ -1,9 +1,8 @@
-"""Count parameters and FLOPs of a model, and simulate an optimizer step as one of many devices, on fake tensors."""
+"""Count the parameters of a model, and simulate an optimizer step as one of many devices, on fake tensors."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 from warnings import catch_warnings, filterwarnings
 
@@ -13,21 +12,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils import flop_counter
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 
-from qkv.scripts.planning.arguments import NODE, Precision, Strategy
+from qkv.scripts.planning.arguments import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Setup:
     strategy: Strategy
     batch: int
     precision: Precision
-    fused: bool
+    fused: bool = True
     checkpointing: bool = False
     split: int = 1
     accumulate: int = 1
@@ -61,25 +57,6 @@ class Step:
     communication: list[Collective]
 
 
-def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: Any, **kwargs: Any) -> int:
-    """Count the backward of a convolution, also in groups, where torch's counter takes all channels to be connected."""
-    _, _, _, _, transposed, _, _, (wants_inputs, wants_weight, _) = args
-    outputs = inputs if transposed else gradient
-    return 2 * (wants_inputs + wants_weight) * outputs[0] * prod(outputs[2:]) * prod(weight)
-
-
-# The CPU's attention kernel, which torch's counter does not know, counts as the GPU's.
-FLOPS: dict[Any, Callable[..., int]] = {
-    aten.convolution_backward: convolution_backward_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: (
-        lambda *shapes, **options: flop_counter.sdpa_flop_count(*shapes[:3])
-    ),
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        lambda *shapes, **options: flop_counter.sdpa_backward_flop_count(*shapes[:4])
-    ),
-}
-
-
 def count_parameters(planned: PlannedModel) -> dict[str, int]:
     """Count all parameters, those of embedding tables, and those that are trained; tied ones once."""
     model = planned.without_weights()
@@ -87,27 +64,6 @@ def count_parameters(planned: PlannedModel) -> dict[str, int]:
     total = model.num_parameters()
     embedding = total - model.num_parameters(exclude_embeddings=True)
     return {"total": total, "embedding": embedding, "trained": model.num_parameters(only_trainable=True)}
-
-
-def count_flops(planned: PlannedModel) -> dict[str, float]:
-    """Count FLOPs per token or example: forward, a training step as kernels compute it, and the model's share of that.
-
-    They are those of all matrix products and of attention. Causal attention counts in full, as is the custom (Chowdhery
-    et al. 2022, appendix B, https://arxiv.org/abs/2204.02311), and its backward computes the scores once more. The
-    model's share is three times forward, which utilization is measured by; for a decoder it is 6 N D and attention.
-
-    Source: Kaplan et al. 2020, §2.1, https://arxiv.org/abs/2001.08361
-    """
-    with FakeTensorMode(), data_independent(fused=True):
-        model = fake_model(planned, fused=True)
-        model.tie_weights()
-        with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
-            loss = model(**planned.inputs(1)).loss
-            forward = counter.get_total_flops()
-            loss.backward()
-        training = counter.get_total_flops()
-    units = planned.units
-    return {"forward": forward / units, "training": training / units, "model": 3 * forward / units}
 
 
 def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
@@ -134,8 +90,7 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         model = distributed_model(planned, setup, meshes)
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
         batch = planned.inputs(setup.batch)
-        communication = CommunicationTracker(meshes["tensor"].get_group() if "tensor" in meshes else None)
-        memory = MemoryTracker()
+        communication, memory = CommunicationTracker(), MemoryTracker()
         start(optimizer)
         memory.label(model.parameters(), "weights")
         memory.label(states(optimizer, optimizer.state), "optimizer")
@@ -149,7 +104,7 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
 def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:
     """Add DDP: gradients are reduced in buckets of their own, in single precision, which are never freed."""
     size = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    reduced = Collective("all-reduce", setup.world_size, min(setup.world_size, NODE))
+    reduced = Collective("all-reduce", setup.world_size)
     reduced.add(size)
     return Step({**step.memory, "buckets": size}, [*step.communication, reduced])
 

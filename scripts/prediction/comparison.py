@@ -32,7 +32,7 @@ def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> I
 
 
 def intervals_of(resamples: Iterable[Mapping[str, float]]) -> Intervals:
-    """Return the bounds of the middle 95 % of each value but those that some resamples lack."""
+    """Return the bounds of the middle 95 % of each value that all resamples have."""
     values: dict[str, list[float]] = {}
     for own in resamples:
         for name, value in own.items():

@@ -1,8 +1,9 @@
 """Evaluate a model row by row: answers, references, certainty, and the metrics of any rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,18 @@ import torch
 from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.examples import Record, model_inputs
+from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.evaluation import no_cache
+
+# Tasks whose rows do not see each other in a batch, nor its padding.
+TOGETHER = ["text-generation", "fill-mask", "translation"]
+TOGETHER += ["text-classification", "token-classification", "image-classification"]
 
 
 @dataclass(frozen=True)
@@ -56,22 +62,70 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_rows(source: Source, task: Task) -> Evaluation:
-    """Evaluate each row of a test alone, so that its loss is the model's; texts are generated in batches."""
+    """Evaluate each row of a test, those of about one length together; texts are generated in the order of rows."""
     split, model = task.splits["test"], source.model.eval()
     size = source.record.get("recipe", {}).get("batch_size", 16)
-    made = Evaluation(task, [], [], [])
-    for number in tqdm(range(len(split)), unit="row", disable=None, leave=False):
-        if task.generates and number % size == 0:
-            records = split.__getitems__(range(number, min(number + size, len(split))))
-            generated = task.answer(model, None, send_to_device(task.collate(records, None), model.device))
-        batch = send_to_device(task.collate(split.__getitems__([number]), None), model.device)
+    lengths = None if task.generates else getattr(split, "lengths", None)
+    order = sorted(range(len(split)), key=lengths.__getitem__ if lengths else None)
+    evaluated: dict[int, tuple[dict[str, float], list[Answer], Record]] = {}
+    for start in tqdm(range(0, len(split), size), unit="batch", disable=None, leave=False):
+        numbers = order[start : start + size]
+        records = split.__getitems__(numbers)
+        written = task.answer(model, None, batch_of(task, model, records)) if task.generates else []
+        for place, (number, (outputs, batch)) in enumerate(zip(numbers, outputs_of(task, model, records), strict=True)):
+            answers = [written[place]] if task.generates else task.answer(model, outputs, batch)
+            sums = sums_of(task, outputs, batch)
+            row = {"row": number + 1, **described(task, outputs, batch, answers)}
+            row |= {} if task.in_batch_negatives else {"loss": sums["loss"] / max(sums["targets"], 1)}
+            evaluated[number] = sums, answers, row
+    return Evaluation(task, *(list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True)))
+
+
+def batch_of(task: Task, model: Any, records: Sequence[Record]) -> Batch:
+    """Return the batch of some records on the device of a model."""
+    return send_to_device(task.collate(records, None), model.device)
+
+
+def outputs_of(task: Task, model: Any, records: Sequence[Record]) -> Iterator[tuple[Any, Batch]]:
+    """Yield the outputs for each record, whose loss is a mean over its targets, and the batch of that record alone.
+
+    They come from one forward pass where a row gets the same in a batch as alone: recordings of other lengths are other
+    spectrograms, and a classifier without a padding token cannot tell a row's end.
+    """
+    is_classifier = task.kind == "text-classification"
+    if task.kind in TOGETHER and (not is_classifier or model.config.pad_token_id is not None):
+        batch = batch_of(task, model, records)
         outputs = model(**model_inputs(batch), **no_cache(model))
-        made.answers.append([generated[number % size]] if task.generates else task.answer(model, outputs, batch))
-        made.sums.append(sums_of(task, outputs, batch))
-        row = {"row": number + 1, **described(task, outputs, batch, made.answers[-1])}
-        sums = made.sums[-1]
-        made.rows.append(row if task.in_batch_negatives else row | {"loss": sums["loss"] / max(sums["targets"], 1)})
-    return made
+        losses = losses_of_rows(task, model, outputs, batch["labels"])
+        for row, loss in enumerate(losses if losses is not None else ()):
+            own = slice(row, row + 1)
+            yield (
+                SimpleNamespace(logits=outputs.logits[own], loss=loss),
+                {key: each[own] for key, each in batch.items()},
+            )
+        if losses is not None:
+            return
+    for record in records:
+        batch = batch_of(task, model, [record])
+        yield model(**model_inputs(batch), **no_cache(model)), batch
+
+
+def losses_of_rows(task: Task, model: Any, outputs: Any, labels: Tensor) -> Tensor | None:
+    """Return the mean loss of each row's targets, 0 without any; None where the model's own loss is another one."""
+    logits = outputs.logits.float()
+    if task.kind == "text-generation":
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    due = labels != IGNORED
+    if logits.shape == (len(labels), 1):
+        due, losses = torch.ones_like(due), (logits[:, 0] - labels).square()
+    elif logits.shape[:-1] == labels.shape:
+        smoothing = getattr(model.config, "label_smoothing", 0.0)
+        losses = cross_entropy(logits.movedim(-1, 1), labels, reduction="none", label_smoothing=smoothing)
+    else:
+        return None
+    sums, counts = losses.reshape(len(labels), -1).sum(1), due.reshape(len(labels), -1).sum(1)
+    is_own = torch.allclose(sums.sum() / counts.sum(), outputs.loss.float(), rtol=1e-4)
+    return sums / counts.clamp(min=1) if is_own else None
 
 
 def sums_of(task: Task, outputs: Any, batch: Any) -> dict[str, float]:

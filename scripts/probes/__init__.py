@@ -1,1 +1,1 @@
-"""Probes of a model: what its heads attend to, what its layers hold and predict, and how it tells positions apart."""
+"""Probes of the heads of a model, as statistics of captured attention."""

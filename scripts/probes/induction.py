@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention
+from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
 from qkv.scripts.attention.layers import attention_layers
-from qkv.scripts.probes.layers import evaluating, one_pass
 
 # Random tokens of a sequence before its repetition, as in the paper, and sequences.
 LENGTH, SEQUENCES = 25, 8

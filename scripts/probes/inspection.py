@@ -1,158 +1,67 @@
-"""Inspect a model: `qkv.inspect` runs all probes on one batch and returns a table and a figure."""
+"""Inspect a model: `qkv.inspect` probes its heads on one batch and returns a table and a figure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention, hooked
+from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
 from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.attention.statistics import (
     attention_distance,
     attention_entropy,
     first_token_attention,
+    grid_of,
     mean_of_heads,
 )
-from qkv.scripts.probes.induction import induction_score, is_causal_language_model, repeated_tokens
-from qkv.scripts.probes.layers import (
-    IGNORED,
-    Batch,
-    Place,
-    activation_statistics,
-    evaluating,
-    hidden_of,
-    layer_gradients,
-    lens_logits,
-    lens_statistics,
-    lens_targets,
-    model_layers,
-    one_pass,
-    real_tokens,
-)
-from qkv.scripts.probes.positions import Grid, Places, add_positions, places_of, recorded_grids
+from qkv.scripts.probes.induction import induction_score, is_causal_language_model
 from qkv.scripts.probes.table import ProbeTable
 
-# Models whose logits are scores of tokens or pairs, and not of several classes.
-WITHOUT_CLASSES = ("ForContactPrediction", "ForReplacedTokenDetection")
-
-
-def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
-    """Run all probes of a model, ours or transformers', on one batch, and return their table, which draws a figure.
-
-        table = qkv.inspect(model, batch)   # the inputs of a forward; None is random tokens for a model of texts
-        pandas.DataFrame(table.rows)
-        table.save("probes.svg")
-
-    By head, over the real queries of the batch: `entropy` of attention in nats; `distance`, the mean distance in
-    tokens, in images in patches and without class tokens; `first_token`, attention of later queries to the first token
-    of their row, in cross-attention of all queries. `induction` of causal language models, on random tokens.
-
-    By layer, over the real tokens of its output: `norm`, the mean length; `kurtosis` of all numbers; `max_abs`; with
-    labels `gradient_norm` and `gradient_kurtosis`, of the gradient of the loss by that output. `lens_entropy`,
-    `lens_probability` and `lens_rank` of the classes predicted if the model ended there; the target is the next token,
-    or the labels, or else the model's prediction.
-
-    By distance: `position_similarity`, the cosine similarity of added position vectors, or with rotations the expected
-    score of two equal vectors over that at distance 0.
-
-    Probes without data are absent: distances of object queries, all but cross-attention of recurrent models, attention
-    of kernel="gated_delta", entropy and distance of layers with negative weights, which kernel="linear" has with
-    rotations. Of a model of pairs, residues are probed, in one pass. Dropout is off; weights and gradients stay.
-
-    Cost: one forward; one forward and backward with labels; a forward for each layer of the lens; one of 400 tokens for
-    induction. The weights of one layer, (B, H, T, S), and the outputs of all layers, (B, T, D), are kept at a time.
-
-    ValueError for a model whose attention cannot be captured, and for a batch that is no dict or missing.
-
-    Source: see the functions of each probe; distance in texts: Clark et al. 2019, https://arxiv.org/abs/1906.04341
-    """
-    if batch is not None and not isinstance(batch, Mapping):
-        raise ValueError(
-            f"batch is a {type(batch).__name__}, and should be the inputs of a forward by name; give a dict, as "
-            "{'input_ids': ...}"
-        )
-    table = ProbeTable(type(model).__name__)
-    batch = random_batch(model) if batch is None else batch
-    with evaluating(model):
-        seen = probe_forward(table, model, batch)
-        if getattr(seen.outputs, "loss", None) is not None:
-            for place, gradient in layer_gradients(model, batch).items():
-                table.add_layer(place, activation_statistics(seen.real_tokens(place, gradient), "gradient_"))
-        probe_lens(table, model, batch, seen)
-        if is_causal_language_model(model):
-            for layer, scores in enumerate(induction_score(model)):
-                table.add_heads("induction", ("decoder", layer), scores)
-        add_positions(table, model, batch, seen.tokens, seen.grids)
-    return table
-
-
-def random_batch(model: Any) -> Batch:
-    """Return random tokens, repeated once, for a model that reads nothing else; ValueError for any other."""
-    config = model.config
-    if model.main_input_name != "input_ids" or config.is_encoder_decoder or hasattr(config, "vision_config"):
-        raise ValueError(
-            f"batch=None is random tokens, and {type(model).__name__} reads more or something else; give the inputs of "
-            "a forward as a dict"
-        )
-    return {"input_ids": repeated_tokens(model)}
-
-
-@dataclass
-class Forward:
-    """One forward: outputs of the model and its layers, and by stack the real queries, number of tokens and grid."""
-
-    outputs: Any = None
-    layers: dict[Place, Any] = field(default_factory=dict)
-    real: dict[str, Tensor | None] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    grids: dict[str, Grid] = field(default_factory=dict)
-
-    def real_tokens(self, place: Place, hidden: Tensor) -> Tensor:
-        """Return the vectors of the real tokens of a layer: (N, D)."""
-        return real_tokens(hidden, self.real.get(place[0]))
+Batch = Mapping[str, Any]
+IGNORED = -100  # a label where no prediction is due
 
 
 @torch.no_grad()
-def probe_forward(table: ProbeTable, model: PreTrainedModel, batch: Batch) -> Forward:
-    """Run the model once, and add the rows of heads and of activations."""
-    seen, wanted = Forward(), dict[str, list[int]]()
+def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
+    """Probe every head of a model, ours or transformers', on one batch, and return a table, which draws a figure.
+
+        table = qkv.inspect(model, batch)   # the inputs of a forward, as a dict
+        pandas.DataFrame(table.rows)
+        table.save("probes.svg")
+
+    Over the real queries of the batch: `entropy` of attention in nats; `distance`, the mean distance in tokens, in
+    images in patches and without class tokens; `first_token`, attention of later queries to the first token of their
+    row, in cross-attention of all queries. `induction` of causal language models, on random tokens.
+
+    Probes without data are absent: distances of object queries, kernel="gated_delta", entropy and distance of layers
+    with negative weights, which kernel="linear" has with rotations. Of a model of pairs, residues are probed, in one
+    pass. Dropout is off; the model stays as it is. The weights of one layer, (B, H, T, S), are kept at a time.
+
+    ValueError for a model whose attention cannot be captured.
+
+    Source: see the functions of each probe; distance in texts: Clark et al. 2019, https://arxiv.org/abs/1906.04341
+    """
+    table = ProbeTable(type(model).__name__)
 
     def probe_heads(record: AttentionRecord) -> None:
-        real = real_queries(record, padding_mask(model, record.stack, batch))
-        seen.real[record.stack], seen.tokens[record.stack] = real, record.num_queries
-        places = places_of(model, record.stack, record.num_queries, batch, seen.grids)
-        for probe, values in head_statistics(record, real, places):
-            table.add_heads(probe, (record.stack, record.layer), values)
+        queries = real_queries(record, padding_mask(model, record.stack, batch))
+        for probe, values in head_statistics(record, queries, places_of(model, record, batch)):
+            table.add(probe, (record.stack, record.layer), values)
 
-    def probe_output(place: Place, output: Any) -> None:
-        seen.layers[place] = output
-        vectors = seen.real_tokens(place, hidden_of(output))
-        table.add_layer(place, activation_statistics(vectors) | {"max_abs": vectors.abs().max().item()})
-
-    for layer in attention_layers(model):
-        if layer.kind != "gated_delta" and layer.is_of_tokens:
-            wanted.setdefault(layer.stack, []).append(layer.number)
-    hooks = {each: lambda *run, p=place: probe_output(p, run[2]) for place, each in model_layers(model).items()}
-    with recorded_grids(model) as seen.grids, capture_attention(model, layers=wanted, each=probe_heads), hooked(hooks):
-        seen.outputs = model(**one_pass(model, batch))
-    return seen
-
-
-def probe_lens(table: ProbeTable, model: PreTrainedModel, batch: Batch, seen: Forward) -> None:
-    """Add the rows of the logit lens, where a model has layers and predicts classes."""
-    logits = getattr(seen.outputs, "logits", None)
-    if isinstance(logits, Tensor) and seen.layers and not type(model).__name__.endswith(WITHOUT_CLASSES):
-        targets = lens_targets(model, batch, logits)
-        for place, own in lens_logits(model, batch, seen.layers):
-            table.add_layer(place, lens_statistics(own, targets))
+    probed = [each for each in attention_layers(model) if each.kind != "gated_delta" and each.is_of_tokens]
+    wanted = {each.stack: [layer.number for layer in probed if layer.stack == each.stack] for each in probed}
+    with evaluating(model), capture_attention(model, one_pass(model, batch), layers=wanted, each=probe_heads):
+        pass
+    for number, scores in enumerate(induction_score(model) if is_causal_language_model(model) else ()):
+        table.add("induction", ("decoder", number), scores)
+    return table
 
 
 def head_statistics(
-    record: AttentionRecord, mask: Tensor | None, places: Places | None
+    record: AttentionRecord, mask: Tensor | None, places: tuple[Tensor, int] | None
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the statistics of the heads of a record, means over real queries: (H,) each."""
     weights, count = record.weights, record.num_queries
@@ -163,12 +72,26 @@ def head_statistics(
     if is_distribution:
         yield "entropy", mean_of_heads(attention_entropy(weights), real)
     if is_distribution and is_self and places is not None:
-        own = weights[:, :, places.prefix :, places.prefix :]
-        distance = attention_distance(own, places.places) / own.float().sum(-1)
-        yield "distance", mean_of_heads(distance, real[:, places.prefix :])
+        at, prefix = places
+        own = weights[:, :, prefix:, prefix:]
+        yield "distance", mean_of_heads(attention_distance(own, at) / own.float().sum(-1), real[:, prefix:])
     first = (real if is_self else weights.amax((1, 2)) > 0).int().argmax(-1)
     later = real & (torch.arange(count, device=real.device) > first[:, None]) if is_self else real
     yield "first_token", mean_of_heads(first_token_attention(weights, first), later)
+
+
+def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor, int] | None:
+    """Return the places (T, C) of the tokens of a stack, and how many in front have none, as a class token.
+
+    None where they have no order, as object queries, and where the grid of an image is unknown.
+    """
+    count, images = record.num_queries, batch.get("pixel_values")
+    is_decoder = record.stack in ("decoder", "cross")
+    if images is None or record.stack == "text" or (is_decoder and "decoder_input_ids" in batch):
+        return torch.arange(count)[:, None], 0
+    patch = getattr(getattr(model.config, "vision_config", model.config), "patch_size", None)
+    found = None if is_decoder else grid_of(count, images.shape[-2], images.shape[-1], patch)
+    return None if found is None else (torch.cartesian_prod(*map(torch.arange, found[0])), found[1])
 
 
 def real_queries(record: AttentionRecord, mask: Tensor | None) -> Tensor | None:

@@ -1,9 +1,7 @@
 """The table that probes fill: rows for a data frame, and a figure of all of them."""
 
-import base64
 import io
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,37 +12,25 @@ from qkv.scripts.common import extras
 from qkv.scripts.common.files import write_atomically
 
 Row = dict[str, Any]
-COLUMNS = ("probe", "stack", "layer", "head", "distance", "value")
-FORMATS = (".svg", ".png", ".pdf")
+# Width and height of a panel, and panels in a row.
+WIDTH, HEIGHT, ROW = 3.6, 2.9, 4
 
 
 @dataclass
 class ProbeTable:
-    """Rows of probes, each of a stack and, where it has one, of a layer, a head or a distance.
+    """Rows of probes, each of a head: dicts with the columns probe, stack, layer, head and value.
 
-    `rows` are dicts with the columns probe, stack, layer, head, distance and value, None for a column that a probe
-    lacks: `pandas.DataFrame(table.rows)` is a data frame. `similarity` has, by stack, the cosine similarity (T, T) of
-    the vectors that tell positions apart. A notebook shows the figure.
+    `pandas.DataFrame(table.rows)` is a data frame.
     """
 
     model: str
     rows: list[Row] = field(default_factory=list)
-    similarity: dict[str, Tensor] = field(default_factory=dict)
 
-    def add(self, probe: str, stack: str, value: float, **place: int) -> None:
-        """Add a row; `place` are its layer, head and distance."""
-        self.rows.append({**dict.fromkeys(COLUMNS), "probe": probe, "stack": stack, **place, "value": value})
-
-    def add_heads(self, probe: str, place: tuple[str, int], values: Tensor) -> None:
-        """Add a row for each head of a layer that has a value: (H,)."""
-        for head, value in enumerate(values.tolist()):
-            if not math.isnan(value):
-                self.add(probe, place[0], value, layer=place[1], head=head)
-
-    def add_layer(self, place: tuple[str, int], values: Mapping[str, float]) -> None:
-        """Add a row for each statistic of a layer."""
-        for probe, value in values.items():
-            self.add(probe, place[0], value, layer=place[1])
+    def add(self, probe: str, place: tuple[str, int], values: Tensor) -> None:
+        """Add a row for each head of a layer, by its stack and number, that has a value: (H,)."""
+        stack, layer = place
+        numbered = [(head, value) for head, value in enumerate(values.tolist()) if not math.isnan(value)]
+        self.rows += [dict(probe=probe, stack=stack, layer=layer, head=head, value=value) for head, value in numbered]
 
     @property
     def probes(self) -> list[str]:
@@ -55,29 +41,39 @@ class ProbeTable:
         """Return the rows of a probe, in one stack or in all; ValueError where there are none."""
         rows = [row for row in self.rows if row["probe"] == probe and stack in (None, row["stack"])]
         if not rows:
-            stacks = ", ".join(dict.fromkeys(row["stack"] for row in self.rows))
-            raise ValueError(
-                f"probe={probe!r} has no rows in stack={stack!r}; there are {', '.join(self.probes)} in {stacks}"
-            )
+            known = ", ".join(dict.fromkeys(f"{row['probe']} ({row['stack']})" for row in self.rows))
+            raise ValueError(f"probe={probe!r} has no rows in stack={stack!r}; there are {known}")
         return rows
 
     def figure(self) -> Any:
-        """Draw all probes as a matplotlib Figure; MissingExtraError without matplotlib."""
-        return extras.load("qkv.scripts.probes.figure").draw(self)
+        """Draw a matplotlib Figure: a map of layers and heads for each probe of a stack."""
+        panels = dict[tuple[str, str], list[Row]]()
+        for row in self.rows:
+            panels.setdefault((row["probe"], row["stack"]), []).append(row)
+        rows, columns = -(-len(panels) // ROW) or 1, min(ROW, len(panels)) or 1
+        make = extras.load("matplotlib.figure").Figure
+        figure = make(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+        figure.suptitle(f"probes of {self.model}")
+        for number, ((probe, stack), own) in enumerate(panels.items(), 1):
+            axis = figure.add_subplot(rows, columns, number)
+            axis.set_title(f"{probe.replace('_', ' ')}, {stack}", fontsize=9)
+            draw_map(axis, own)
+        return figure
 
     def save(self, path: str | Path) -> None:
-        """Write the figure to a file, .svg, .png or .pdf; ValueError for another name."""
-        path = Path(path)
-        if path.suffix.lower() not in FORMATS:
-            raise ValueError(f"path={str(path)!r} must end in one of {', '.join(FORMATS)}")
-        write_atomically(path, self.rendered(path.suffix[1:].lower()))
-
-    def rendered(self, kind: str) -> bytes:
-        """Return the figure as a file of a kind."""
+        """Write the figure to a file of a format that matplotlib knows, as .svg, .png or .pdf."""
         content = io.BytesIO()
-        self.figure().savefig(content, format=kind, dpi=120)
-        return content.getvalue()
+        self.figure().savefig(content, format=Path(path).suffix[1:], dpi=120)
+        write_atomically(Path(path), content.getvalue())
 
-    def _repr_html_(self) -> str:
-        picture = base64.b64encode(self.rendered("png")).decode()
-        return f'<img alt="Probes of {self.model}" src="data:image/png;base64,{picture}">'
+
+def draw_map(axis: Any, rows: list[Row]) -> None:
+    """Draw the values of layers and heads; a head without a value, as one of padding alone, stays white."""
+    layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
+    values = [[math.nan] * heads for _ in range(layers)]
+    for row in rows:
+        values[row["layer"]][row["head"]] = row["value"]
+    axis.figure.colorbar(axis.imshow(values, aspect="auto", origin="lower", vmin=0), ax=axis)
+    axis.set(xlabel="head", ylabel="layer")
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)

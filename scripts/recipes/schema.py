@@ -208,7 +208,6 @@ class Output:
         save_every (optimizer steps): Steps between checkpoints, besides those at the end and after a signal.
         save_minutes (minutes): Time after which a checkpoint is saved, unless saving takes more than 3 % of the time.
         keep (checkpoints): Newest checkpoints that stay.
-        async_save: Whether checkpoints are written in the background.
         resume: `auto` resumes from the newest checkpoint in the same folder; `never` refuses a folder with files.
         tracker: Trackers besides metrics.jsonl: tensorboard, trackio, wandb or mlflow, or several, as in wandb,mlflow.
         metrics: Metrics of the evaluated splits beside those of the task: names of ours, such as `cer`, or Hub ids of
@@ -223,7 +222,6 @@ class Output:
     save_every: Count | None = None
     save_minutes: Positive | None = 3.0
     keep: Count = 2
-    async_save: bool = False
     resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
     metrics: list[str] = field(default_factory=list)

@@ -8,19 +8,18 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
-PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
+PROMPT_WORDS = 8  # of the card's example
 
 
 class TextGeneration(Task):
-    """Predict each next token, of those that have labels."""
+    """Predict each next token that has a label."""
 
     kind = "text-generation"
 
@@ -75,32 +74,14 @@ class CausalLM(TextGeneration):
             metrics |= measure(["bits_per_byte"], [sums["loss"]], [int(sums["_bytes"])])
         return {"loss": sums["loss"] / sums["targets"], **metrics}
 
-    def baselines(self) -> Baselines:
-        return {} if self.corpus.stream else byte_ngram(self.corpus)
-
-    def sample(self) -> dict[str, Any]:
-        text = first(self.corpus.texts)
-        return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
-
-    def question(self) -> tuple[str, dict[str, Any]] | None:
-        if self.corpus.stream:
-            return None
-        room = self.processor.model_max_length
-        return greedily(
-            self.processor, " ".join(self.corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4], room
-        )
-
-
-def greedily(tokenizer: Any, prompt: str, room: int) -> tuple[str, dict[str, Any]]:
-    """Return a prompt, and the options of greedy decoding of as many tokens as there is room for."""
-    new = min(NEW_TOKENS, room - len(tokenizer(prompt)["input_ids"]))
-    return prompt, {"max_new_tokens": max(1, new), "do_sample": False}
+    def prompt(self) -> str:
+        return " ".join(super().prompt().split(" ")[:PROMPT_WORDS])
 
 
 class TargetLM(CausalLM):
     """Write each target after its text; only the targets count.
 
-    `exact_match` is the share whose every token is predicted: those that greedy decoding would generate.
+    `exact_match` is the share of targets with every token right, which greedy decoding would generate.
     """
 
     needs = ["bos", "eos"]
@@ -121,8 +102,8 @@ class TargetLM(CausalLM):
         return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
     def sample(self) -> dict[str, Any]:
-        own = of_text(first(self.corpus.texts))
-        return {name: text + self.tokenizer.bos_token for name, text in own.items()}
+        text = first(self.corpus.texts)
+        return {"prompt": shorten(text) + self.tokenizer.bos_token} if text else {}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         wanted = batch["labels"][:, 1:]
@@ -134,13 +115,6 @@ class TargetLM(CausalLM):
         """Return loss and accuracy by token, and exact matches by text."""
         by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
-
-    def baselines(self) -> Baselines:
-        return {}
-
-    def question(self) -> tuple[str, dict[str, Any]]:
-        prompt = self.corpus.texts["test"][0] + self.processor.bos_token
-        return greedily(self.processor, prompt, self.config["max_position_embeddings"])
 
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:

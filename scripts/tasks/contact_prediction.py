@@ -1,23 +1,19 @@
 """Prediction of contacts: which residues of a chain touch when it is folded, such as the base pairs of RNA."""
 
 from collections.abc import Sequence
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.text_columns import SecondaryStructures, contact_map, partners_of
+from qkv.scripts.data.text_columns import SecondaryStructures, partners_of
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import pair_frequencies
-from qkv.scripts.tasks.metrics import APART, CONTACT, measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text, predict
+from qkv.scripts.tasks.metrics import APART, CONTACT
+from qkv.scripts.tasks.task import Answer, Task, first, grid, predict
 
 # An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
 TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
@@ -84,17 +80,8 @@ class ContactPrediction(Task):
         pairs = [np.stack((first, last), 1)[each[first, last] > CONTACT].tolist() for each in (reference, predicted)]
         return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
 
-    def baselines(self) -> Baselines:
-        sequences, structures = self.chains.sequences, self.chains.structures
-        frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
-        for name in self.splits:
-            maps = list(map(contact_map, structures[name]))
-            seen[name] = measure(self.metrics, list(map(frequency, sequences[name])), maps)
-            perfect[name] = measure(self.metrics, maps, maps)
-        return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
-
-    def sample(self) -> dict[str, Any]:
-        return of_text(first(self.chains.sequences))
+    def prompt(self) -> str:
+        return first(self.chains.sequences) or ""
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         split = self.splits["test"]
@@ -127,12 +114,8 @@ def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) 
 
 def draw_contacts(answers: Sequence[Answer], path: Path) -> None:
     """Draw contact maps, which are symmetric: those of the data above the diagonal, predicted ones below it."""
-    rows = ceil(len(answers) / PER_ROW)
-    figure = Figure(figsize=(2.6 * PER_ROW, 2.7 * rows), layout="constrained")
-    axes = figure.subplots(rows, PER_ROW, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, (predicted, contacts) in zip(axes.flat, answers, strict=False):
+    figure, axes = grid(len(answers), PER_ROW, 2.6)
+    for axis, (predicted, contacts) in zip(axes, answers, strict=False):
         image = axis.imshow(np.triu(contacts) + np.tril(predicted), cmap="Blues", vmin=0, vmax=1)
         axis.axline((0, 0), slope=1, color="grey", linewidth=0.5)
     figure.colorbar(image, ax=figure.axes, label="probability of a contact", shrink=0.6)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from tokenizers import trainers
 from torch import Tensor
 from torch.nn import functional as F
@@ -22,7 +21,7 @@ from qkv.scripts.data.tokenization import ALPHABET, config_fields, count_truncat
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import LONGEST, Answer, Task, first, of_image
+from qkv.scripts.tasks.task import LONGEST, Answer, Task, first
 
 CANDIDATES = 32  # captions to choose from in evaluation
 OFFERED = 3  # captions to choose from on the card
@@ -104,14 +103,7 @@ class Contrastive(Task):
             return {}
         captions = [self.captions[record["caption"]], *self.captions]
         offered = [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]
-        return {"prompt": offered, **of_image(check_image(record["image"]).size)}
-
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        (record,) = self.splits["test"].__getitems__([0])
-        made = "levels" in record
-        image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
-        texts = self.captions if made else self.captions[:CANDIDATES]
-        return image, {"candidate_labels": texts, "hypothesis_template": "{}"}
+        return {"prompt": offered}
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image import augment
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Augmentation, Recipe
-from qkv.scripts.tasks.task import Answer, Task, first, of_image
+from qkv.scripts.tasks.task import Answer, Task
 
 # Of a crop: the least share of the image, and its largest aspect ratio. Szegedy et al. 2015, §6.
 MIN_AREA, MAX_RATIO = 0.08, 4 / 3
@@ -52,16 +51,6 @@ class ImageClassification(Task):
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, torch.Tensor]:
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
-
-    def baselines(self) -> Baselines:
-        return self.images.baselines()
-
-    def sample(self) -> dict[str, Any]:
-        record = first(self.splits)
-        return of_image(check_image(record["image"]).size, [self.labels[record["label"]]]) if record else {}
-
-    def question(self) -> tuple[Any, dict[str, Any]] | None:
-        return None if self.images.sample is None else (self.images.sample, {})
 
 
 def center_crop(image: Image.Image) -> Image.Image:

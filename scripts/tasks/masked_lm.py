@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task
 
 NEEDS = ("cls", "sep", "mask")
 MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are kept
@@ -98,15 +97,6 @@ class MaskedLM(Task):
         by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
         return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
 
-    def baselines(self) -> Baselines:
-        return {} if self.corpus.stream else most_frequent_token(self.train, self.special, self.splits)
-
-    def sample(self) -> dict[str, Any]:
-        words = (first(self.corpus.texts) or "").replace("{", "{{").replace("}", "}}").split()[:WORDS]
-        return of_text(" ".join([*words[:-1], "{mask}"]) if words else "")
-
-    def question(self) -> tuple[str, dict[str, Any]] | None:
-        if self.corpus.stream:
-            return None
-        words = self.corpus.texts["test"][0].split()[:WORDS]
-        return " ".join([*words[:-1], self.tokenizer.mask_token]), {}
+    def prompt(self) -> str:
+        words = super().prompt().replace("{", "{{").replace("}", "}}").split()[:WORDS]
+        return " ".join([*words[:-1], "{mask}"]) if words else ""

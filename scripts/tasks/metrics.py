@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
 from itertools import count, zip_longest
+from operator import eq
 from typing import Any
 
 import evaluate
@@ -40,7 +41,7 @@ def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> f
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
     """Return the share of texts that equal the reference."""
-    return sum(one == other for one, other in zip(predictions, references, strict=True)) / len(references)
+    return sum(map(eq, predictions, references)) / len(references)
 
 
 def perplexity(nats: Sequence[float], tokens: Sequence[int]) -> float:
@@ -70,7 +71,7 @@ def error_rate(predictions: Sequence[str], references: Sequence[str], rate: Call
 
 
 def correlation(predictions: Sequence[float], references: Sequence[float], test: Callable[..., Any]) -> float:
-    """Return the correlation of numbers, or of their ranks; 0 where one side is constant or has one number."""
+    """Return the correlation of numbers or ranks; 0 where one side is constant."""
     both_vary = len(set(predictions)) > 1 and len(set(references)) > 1
     return test(predictions, references).statistic if both_vary else 0.0
 
@@ -84,10 +85,7 @@ def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -
 
 
 def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
-    """Return the average precision of boxes as COCO has it: over classes, recalls, and overlaps (IoU) from 0.5 to 0.95.
-
-    `ap50` and `ap75` are of one overlap. Predictions of each image are `boxes` (left, top, right, bottom in pixels),
-    `labels` and `scores`, references boxes and labels.
+    """Return COCO's average precision of boxes (left, top, right, bottom in pixels), also at overlaps of 0.5 and 0.75.
 
     Source: Lin et al. 2014, Microsoft COCO, §5, https://arxiv.org/abs/1405.0312, computed by its authors' pycocotools
     """
@@ -122,11 +120,10 @@ def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
-    """Score maps of contacts (L, L): probabilities and, of the same chains of L residues, 1 for a contact and else 0.
+    """Score maps of contacts (L, L): probabilities, and 1 for a contact and else 0, of pairs at least three apart.
 
-    Of pairs at least three apart: F1 at 0.5; as in CASP, the mean share of contacts among the L/5, L/2 and L most
-    probable pairs of each chain, which cannot reach 1 where there are fewer contacts; the share of chains in which
-    every pair is right. Chains of three residues or fewer have no such pairs.
+    F1 at 0.5; as in CASP, the mean share of contacts among the L/5, L/2 and L most probable pairs of each chain, which
+    cannot reach 1 where there are fewer contacts; the share of chains in which every pair is right.
 
     Source: Schaarschmidt et al. 2018, Assessment of contact predictions in CASP12, https://doi.org/10.1002/prot.25407
     """
@@ -134,7 +131,7 @@ def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
 
 
 def contact_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
-    """Return the terms of a chain in the sums of `contact_scores`."""
+    """Return the terms of a chain in the sums of `contact_scores`; zeros for one without pairs."""
     predicted, reference = np.asarray(predicted), np.asarray(reference)
     pairs = ranked_pairs(predicted)
     said, true = predicted[pairs] > CONTACT, reference[pairs] == 1
@@ -154,8 +151,7 @@ def ranked_pairs(predicted: Any) -> tuple[Any, Any]:
 def contact_scores(sums: Any) -> Scores:
     """Return the scores of chains by their number, their pairs that are right, predicted and true, and other sums."""
     chains, right, predicted, true, *others = map(float, sums)
-    names = (*TOPS, "exact_match")
-    means = {name: total / max(chains, 1) for name, total in zip(names, others, strict=True)}
+    means = {name: total / max(chains, 1) for name, total in zip((*TOPS, "exact_match"), others, strict=True)}
     return {"f1": 2 * right / max(predicted + true, 1), **means}
 
 
@@ -258,9 +254,7 @@ def parts_by_row(
 
 def signatures(names: Sequence[str]) -> dict[str, str]:
     """Return the signatures of sacrebleu's metrics, which say how they were computed."""
-    lines = {}
-    for name in (each for each in SCORERS if each in names):
-        scorer = SCORERS[name]()
+    scorers = {name: SCORERS[name]() for name in SCORERS if name in names}
+    for scorer in scorers.values():
         scorer.corpus_score(["a"], [["a"]])  # which tells it the number of references
-        lines[name] = str(scorer.get_signature())
-    return lines
+    return {name: str(scorer.get_signature()) for name, scorer in scorers.items()}

@@ -1,13 +1,11 @@
 """Object detection: boxes and classes, which a detector predicts as a set."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -21,7 +19,7 @@ from qkv.scripts.data.image_data import Box, ObjectData, check_objects
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Answer, Task, first, of_image, predict
+from qkv.scripts.tasks.task import Answer, Task, grid, predict
 
 MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
 DRAWN, PER_ROW = 12, 6  # images that are drawn with the predictions
@@ -55,13 +53,6 @@ class ObjectDetection(Task):
         sizes = torch.tensor([image.size[::-1] for image in images])
         return {**{name: batch[name] for name in ("pixel_values", "pixel_mask")}, "labels": labels, "_size": sizes}
 
-    def sample(self) -> dict[str, Any]:
-        record = first(self.splits)
-        if not record:
-            return {}
-        present = dict.fromkeys(self.labels[label] for _, label in check_objects(record["objects"], self.labels))
-        return of_image(check_image(record["image"]).size, list(present))
-
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return all predictions for each image and its labels, boxes as left, top, right, bottom in pixels."""
         sizes = batch["_size"]
@@ -77,9 +68,6 @@ class ObjectDetection(Task):
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         return {"loss": outputs.loss * len(batch["labels"])}
-
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        return check_image(self.tables["test"][0]["image"]), {"threshold": 0.0}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         table = self.tables["test"]
@@ -109,11 +97,8 @@ def as_lists(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
 
 def draw_objects(images: Sequence[Any], answers: Sequence[Answer], names: Sequence[str], path: Path) -> None:
     """Draw predictions with scores from 0.5 on, a colour for each class, and the labels dashed."""
-    figure = Figure(figsize=(2 * PER_ROW, 2.1 * ceil(len(images) / PER_ROW)), layout="constrained")
-    axes = figure.subplots(ceil(len(images) / PER_ROW), PER_ROW, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, image, (prediction, reference) in zip(axes.flat, images, answers, strict=False):
+    figure, axes = grid(len(images), PER_ROW, 2.0)
+    for axis, image, (prediction, reference) in zip(axes, images, answers, strict=False):
         # From edge to edge, as boxes are measured, and not from the middle of the first pixel.
         axis.imshow(image, extent=(0, image.width, image.height, 0))
         for box in reference["boxes"]:

@@ -9,14 +9,12 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
-from qkv.scripts.data.corpus import Baselines, Generate, PromptedCorpus
+from qkv.scripts.data.corpus import Generate, PromptedCorpus
 from qkv.scripts.data.examples import Batch, Columns
 from qkv.scripts.data.tokenization import START, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.causal_lm import TextGeneration
 from qkv.scripts.tasks.task import Answer
-
-NEW_TOKENS = 12  # of the card's example, which are greedy
 
 
 class PromptedGeneration(TextGeneration):
@@ -70,13 +68,6 @@ class PromptedGeneration(TextGeneration):
         results, prompts = zip(*answers, strict=True)
         loss = sums["loss"] / sums["targets"]
         return {"loss": loss, f"bits_per_{self.prompted.unit}": loss / log(2), **self.prompted.score(prompts, results)}
-
-    def baselines(self) -> Baselines:
-        return self.prompted.baselines(self.corpus)
-
-    def question(self) -> tuple[str, dict[str, Any]]:
-        greedy = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "return_full_text": False}
-        return self.corpus.texts["test"][0], greedy | {"suppress_tokens": self.generation["suppress_tokens"]}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         return self.prompted.products(generator(model, self.tokenizer, self.generation), folder)

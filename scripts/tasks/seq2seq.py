@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import copy_source
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -17,10 +16,7 @@ SPARE = 4  # tokens that may be generated beyond the longest target
 
 
 class GreedyDecoding:
-    """Scores greedy decoding of the `inputs` of a batch, of at most `max_tokens` tokens.
-
-    `references` are the targets of all splits, of which `_target` of a batch has the numbers.
-    """
+    """Score greedy decoding of the `inputs` of a batch; `_target` has the numbers of its `references`."""
 
     generates = True
     inputs = ("input_ids", "attention_mask")
@@ -31,13 +27,10 @@ class GreedyDecoding:
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the text of greedy decoding for each input, and its reference."""
         inputs = {name: batch[name] for name in self.inputs}
-        tokens = model.generate(**inputs, max_new_tokens=self.limit(batch), do_sample=False, num_beams=1)
+        most = min(batch["labels"].shape[1] + SPARE, self.max_tokens)
+        tokens = model.generate(**inputs, max_new_tokens=most, do_sample=False, num_beams=1)
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
-
-    def limit(self, batch: Batch) -> int:
-        """Return the maximum number of generated tokens."""
-        return min(batch["labels"].shape[1] + SPARE, self.max_tokens)
 
 
 class Seq2Seq(GreedyDecoding, Task):
@@ -73,9 +66,3 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         return pad_with_mask(records, self.fills)
-
-    def sample(self) -> dict[str, Any]:
-        return of_text(first(self.corpus.texts))
-
-    def baselines(self) -> Baselines:
-        return copy_source(self.corpus, self.metrics)

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset, Features, List, Value
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
@@ -41,7 +40,7 @@ from qkv.scripts.data.tokenization import (
 from qkv.scripts.data.validation import check_audio, check_text, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
-from qkv.scripts.tasks.task import Answer, Task, of_recording
+from qkv.scripts.tasks.task import Answer, Task
 
 FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
@@ -66,7 +65,7 @@ class Recordings:
 
     @property
     def lengths(self) -> list[int]:
-        """Return the number of frames of each."""
+        """Frames of each."""
         return list(self.table["length"])
 
     def contents(self) -> Iterator[bytes]:
@@ -101,13 +100,13 @@ class SpeechRecognition(Task):
     kind = "automatic-speech-recognition"
     has_references = True
     tokenizer: Any
+    most: int | None = None  # tokens of a text
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
         tables = data.tables
         if not tables:
             data, tables = read_recordings(recipe, data)
-        self.recording = tables["test"][0]["audio"]
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
@@ -115,43 +114,27 @@ class SpeechRecognition(Task):
             self.references += table["text"]
         texts = {name: list(table["text"]) for name, table in tables.items()}
         config = self.prepare(recipe, texts.get("train", [])) | {"num_mel_bins": self.extractor.num_mel_bins}
-        processor = Processor((self.extractor, self.tokenizer))
-        cut = self.count_truncated(texts)
+        processor, cut = Processor((self.extractor, self.tokenizer)), {}
+        if self.most:
+            lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
+            cut = count_truncated(lengths, self.most)
         super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
         """Train the tokenizer on the training texts, and return the fields of the config that follow."""
 
-    @abstractmethod
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens of texts, padded with -100."""
-
-    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Count the texts of each split that are truncated."""
-        return {}
-
-    def options(self, batch: Batch) -> dict[str, Any]:
-        """Return the options of a pipeline that gives the same."""
-        return {}
-
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
         lengths = torch.tensor([len(row) for row in rows])
+        limits = {"truncation": True, "max_length": self.most} if self.most else {}
+        tokens = tokenize(self.tokenizer, [record["text"] for record in records], **limits)
         return {
             "input_features": pad_sequence(rows, batch_first=True),
             "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-            "labels": self.targets([record["text"] for record in records]),
+            "labels": pad_rows(tokens, IGNORED),
             "_target": torch.tensor([record["_target"] for record in records]),
         }
-
-    def sample(self) -> dict[str, Any]:
-        samples = check_audio(self.recording)
-        return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
-
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        batch = self.collate(self.splits["test"].__getitems__([0]), None)
-        return check_audio(self.recording), self.options(batch)
 
 
 class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
@@ -160,23 +143,10 @@ class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
     inputs = ("input_features", "attention_mask")
 
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
-        """Make the recipe's tokenizer."""
-        self.tokenizer, self.length = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
-        self.max_tokens = self.length + SPARE
+        """Make the recipe's tokenizer; texts are truncated to `text.length` tokens."""
+        self.tokenizer, self.most = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
+        self.max_tokens = self.most + SPARE
         return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
-
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens of texts and their end, truncated to `text.length`."""
-        return pad_rows(tokenize(self.tokenizer, texts, truncation=True, max_length=self.length), IGNORED)
-
-    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Count the texts of each split that are truncated to `text.length`."""
-        lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
-        return count_truncated(lengths, self.length)
-
-    def options(self, batch: Batch) -> dict[str, Any]:
-        """Return the options of greedy decoding, for a pipeline would search with beams."""
-        return {"max_new_tokens": self.limit(batch), "num_beams": 1}
 
 
 class CTCSpeechRecognition(SpeechRecognition):
@@ -192,10 +162,6 @@ class CTCSpeechRecognition(SpeechRecognition):
         self.tokenizer = ctc_tokenizer(texts, recipe.model.init)
         # A text too long for its recording has no alignment and an infinite loss.
         return config_fields(self.tokenizer, ctc_zero_infinity=True)
-
-    def targets(self, texts: Sequence[str]) -> Tensor:
-        """Return the characters of texts."""
-        return pad_rows(tokenize(self.tokenizer, texts), IGNORED)
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the most probable label of each frame, equal ones in a row joined, and the references."""

@@ -3,17 +3,17 @@
 import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
-import transformers
 from accelerate.utils import send_to_device
+from matplotlib.figure import Figure
 from torch import Tensor
-from transformers import FeatureExtractionMixin, ImageProcessingMixin, PreTrainedTokenizerBase
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.corpus import Baselines, DataSet
+from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, model_inputs, stack
 from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.tasks.metrics import measure
@@ -22,32 +22,14 @@ from qkv.scripts.tasks.metrics import measure
 Answer = tuple[Any, Any]
 Metrics = dict[str, float]
 LONGEST = 300  # characters of a text on a card
-# Parts of a processor, by the names of a pipeline's arguments.
-PARTS = {
-    "tokenizer": PreTrainedTokenizerBase,
-    "image_processor": ImageProcessingMixin,
-    "feature_extractor": FeatureExtractionMixin,
-}
-
-
-@dataclass(frozen=True)
-class Example:
-    """The input of a pipeline, its options, and its first answer without scores."""
-
-    given: Any
-    expected: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Task:
-    """A data set as the training loop sees it; a subclass makes batches and scores outputs.
-
-    A data set that is only evaluated has no `train` split.
+    """A data set as the training loop sees it: its examples in splits, of which all but `train` are evaluated.
 
     Args:
         kind: Name of the task, in the table of heads.
-        splits: Examples by split; all but `train` are evaluated.
         processor: Tokenizer, image processor or both, saved with the model.
         config: Fields of the model's config that follow from the data, such as `vocab_size`.
         labels: Names of the classes.
@@ -110,21 +92,14 @@ class Task:
         """Return the metrics beside the named ones: each sum, `loss` among them, divided by the number of targets."""
         return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
 
-    def baselines(self) -> Baselines:
-        """Measure simpler methods on the evaluated splits."""
-        return {}
-
-    def question(self) -> tuple[Any, dict[str, Any]] | None:
-        """Return an input of the pipeline of this kind, of the test split, and its options; None without a pipeline."""
-        return None
-
-    def example(self, model: Any) -> Example | None:
-        """Return an input of the pipeline and its first answer with this model."""
-        return answered(self, model, *question) if (question := self.question()) else None
+    def prompt(self) -> str:
+        """Return a text for the programs of the card: by default the first of the test split."""
+        return first(getattr(self.data, "texts", {})) or ""
 
     def sample(self) -> dict[str, Any]:
-        """Return the first row of the test, for the programs of the card: its text, or a description of its file."""
-        return {}
+        """Return the short prompt of the card's programs, and the text that is read with it; empty for files."""
+        text = shorten(self.prompt())
+        return {"prompt": text} if text else {}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         """Write pictures and sounds that the model generates to the folder of a run, and return {file: caption}."""
@@ -168,17 +143,6 @@ def predict(task: Task, model: Any, records: Sequence[Record]) -> list[Answer]:
     return task.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
 
-def answered(task: Task, model: Any, given: Any, options: dict[str, Any]) -> Example:
-    """Return an input and the first answer of the pipeline of a task with a model."""
-    parts = (*getattr(task.processor, "parts", ()), *vars(task.processor).values(), task.processor)
-    own = {name: part for part in parts for name, kind in PARTS.items() if isinstance(part, kind)}
-    make: Any = transformers.pipeline
-    copied = given.copy() if hasattr(given, "copy") else given  # pipelines empty recordings
-    answer = make(task.kind, model=model, device=model.device, **own)(copied, **options)
-    first = answer if isinstance(answer, dict) else answer[0]
-    return Example(given, {name: value for name, value in first.items() if name != "score"}, options)
-
-
 def first(splits: Mapping[str, Sequence[Any]]) -> Any | None:
     """Return the first row of the test split, or of the validation split where there is no other; None for neither."""
     return next((splits[name][0] for name in ("test", "validation") if len(splits.get(name, ()))), None)
@@ -190,17 +154,11 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(maxsplit=1)[0]
 
 
-def of_text(text: str | None) -> dict[str, Any]:
-    """Return a text for the programs to ask about."""
-    return {"prompt": shorten(text)} if text else {}
-
-
-def of_image(size: tuple[int, int], labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe an image, whose file the programs name by a placeholder."""
-    shown = f", with {' and '.join(map(repr, labels[:3]))}{' and more' if len(labels) > 3 else ''}" if labels else ""
-    return {"about": shorten(f"image.png: such as the first of the test, of {size[0]} x {size[1]} pixels{shown}")}
-
-
-def of_recording(seconds: float, text: str) -> dict[str, Any]:
-    """Describe a recording, whose file the programs name by a placeholder."""
-    return {"about": shorten(f"speech.wav: such as the first of the test, {seconds:.1f} s of {text!r}")}
+def grid(count: int, per_row: int, size: float) -> tuple[Figure, list[Any]]:
+    """Return a figure of so many square pictures without axes, and their places."""
+    rows = ceil(count / per_row)
+    figure = Figure(figsize=(size * per_row, size * rows), layout="constrained")
+    axes = list(figure.subplots(rows, per_row, squeeze=False).flat)
+    for axis in axes:
+        axis.set_axis_off()
+    return figure, axes

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qkv.scripts.data.collate import pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.pretrained import is_regression
 from qkv.scripts.data.tokenization import (
@@ -21,8 +21,7 @@ from qkv.scripts.data.tokenization import (
     truncate,
 )
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import linear_models, linear_regression
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
 
 class TextTask(Task):
@@ -49,8 +48,8 @@ class TextTask(Task):
         """Return the target of each text of a split."""
 
     def sample(self) -> dict[str, Any]:
-        pair = of_text(first(self.corpus.pairs)).get("prompt")
-        return of_text(first(self.corpus.texts)) | ({"pair": pair} if pair else {})
+        pair = shorten(first(self.corpus.pairs) or "")
+        return super().sample() | ({"pair": pair} if pair else {})
 
     def examples_of(self, split: str) -> Columns:
         """Return the tokens of a split, and its targets."""
@@ -76,10 +75,6 @@ class TextTask(Task):
     def count(self, batch: Batch) -> int:
         return len(batch["labels"])
 
-    def question(self) -> tuple[Any, dict[str, Any]]:
-        text, pair = self.corpus.texts["test"][0], self.corpus.pairs.get("test", [None])[0]
-        return (text if pair is None else [{"text": text, "text_pair": pair}]), {"truncation": True}
-
 
 class TextClassification(TextTask):
     """Learn the class of each text; ValueError for a corpus without labels."""
@@ -96,9 +91,6 @@ class TextClassification(TextTask):
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the predicted class of each text, and its label."""
         return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
-
-    def baselines(self) -> Baselines:
-        return linear_models(self.corpus)
 
 
 def regression_head(model: nn.Module) -> nn.Linear:
@@ -153,9 +145,6 @@ class TextRegression(TextTask):
         """Return the predicted number of each text, and the true one."""
         both = torch.stack([outputs.logits[:, 0].double(), batch["labels"].double()], 1) * self.deviation + self.mean
         return [(predicted, own) for predicted, own in both.tolist()]
-
-    def baselines(self) -> Baselines:
-        return linear_regression(self.corpus, self.metrics)
 
 
 def rescale(head: nn.Linear, mean: float, deviation: float) -> None:

@@ -1,6 +1,5 @@
 """Classification of words, such as named entities and parts of speech."""
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,13 +7,12 @@ import numpy as np
 import torch
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.metrics import MISSED, measure
-from qkv.scripts.tasks.task import Answer, Task, first, of_text
+from qkv.scripts.tasks.metrics import MISSED
+from qkv.scripts.tasks.task import Answer, Task, first
 
 
 class TokenClassification(Task):
@@ -42,7 +40,7 @@ class TokenClassification(Task):
         super().__init__(data, splits, self.tokenizer, config, list(data.names), metrics, truncated=cut)
 
     def examples_of(self, words: Sequence[list[str]], tags: Sequence[list[int]]) -> Columns:
-        """Return the tokens of rows of words, and the tags of those that are the first of a word."""
+        """Return the tokens of rows of words, with a tag at the first token of each word."""
         given = self.tokenizer(
             [" ".join(row) for row in words], truncation=True, max_length=self.length, return_offsets_mapping=True,
             return_attention_mask=False, verbose=False,
@@ -82,26 +80,8 @@ class TokenClassification(Task):
             rows.append((answered, [self.labels[tag] for tag in tags]))
         return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
 
-    def baselines(self) -> Baselines:
-        tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        for words, own in zip(self.tagged.words["train"], self.tagged.tags["train"], strict=True):
-            for word, tag in zip(words, own, strict=True):
-                tags[word][tag] += 1
-        most = sum(tags.values(), Counter()).most_common(1)[0][0]
-        best = {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
-        scores = {}
-        for name in self.splits:
-            predicted = [[self.labels[best.get(word, most)] for word in row] for row in self.tagged.words[name]]
-            wanted = [[self.labels[tag] for tag in row] for row in self.tagged.tags[name]]
-            rows = [predicted, wanted] if self.entities else [sum(predicted, []), sum(wanted, [])]
-            scores[name] = measure(self.metrics, *rows)
-        return {"the most frequent tag of each word": scores}
-
-    def sample(self) -> dict[str, Any]:
-        return of_text(" ".join(first(self.tagged.words) or []))
-
-    def question(self) -> tuple[str, dict[str, Any]]:
-        return " ".join(self.tagged.words["test"][0]), {"ignore_labels": []}
+    def prompt(self) -> str:
+        return " ".join(first(self.tagged.words) or [])
 
 
 def first_tokens(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int | None]:

@@ -27,7 +27,7 @@ from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.distributed import model_class
-from qkv.scripts.training.trackers import check_trackers, tracker_names
+from qkv.scripts.training.trackers import tracker_names
 
 # Variables of `accelerate launch --config_file` for strategies that are not for this loop.
 REFUSED = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config"}
@@ -37,7 +37,6 @@ FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # on the main p
 def build_accelerator(recipe: Recipe) -> Accelerator:
     """Build the Accelerator of a recipe and its launcher; ValueError where they disagree."""
     check_strategies(recipe)
-    check_trackers(recipe)
     fsdp = fsdp_plugin(recipe)
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),  # or several processes would each train alone
@@ -137,7 +136,7 @@ def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], Pre
 
 
 def empty_model(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """Build a model without initialising its weights, unless it has buffers, which nobody sends."""
+    """Build a model without initialising its weights, unless it has buffers, which FSDP2 does not send."""
     with torch.device("meta"):
         model = build()
     if any(True for _ in model.buffers()):

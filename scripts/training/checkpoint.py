@@ -4,8 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +23,17 @@ NAME = re.compile(r"step-(\d{6,})")
 class Checkpoints:
     """The newest `keep` checkpoints of a run and the best one, written by one process.
 
-    A checkpoint gets its name when all its bytes are on disk. With `background` a thread writes while the training
-    continues; the next call raises its error.
+    A checkpoint gets its name when all its bytes are on disk.
     """
 
     folder: Path
     keep: int = 2
-    background: bool = False
-    writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
-    writing: Future[None] | None = None
 
     def save(self, step: int, tensors: Tensors, texts: dict[str, str], best: int | None = None) -> None:
         """Write tensors and texts by file name, and remove old checkpoints; OSError leaves earlier ones as they were.
 
         `best` is the step of the best checkpoint so far, which stays as long as a checkpoint names it.
         """
-        self.wait()
-        if self.background:
-            # Copied, as the training changes its tensors in place.
-            tensors = {file: {name: value.clone() for name, value in held.items()} for file, held in tensors.items()}
-            self.writing = self.writer.submit(self.write, step, tensors, texts, best)
-        else:
-            self.write(step, tensors, texts, best)
-
-    def wait(self) -> None:
-        """Wait for the thread that writes; OSError where it could not."""
-        writing, self.writing = self.writing, None
-        if writing is not None:
-            writing.result()
-
-    def failed(self) -> bool:
-        """Return whether writing in the background has failed."""
-        return self.writing is not None and self.writing.done() and self.writing.exception() is not None
-
-    def write(self, step: int, tensors: Tensors, texts: dict[str, str], best: int | None) -> None:
-        """Write a checkpoint, whole or not at all."""
         final = self.path(step)
         partial = final.with_name(f".{final.name}.partial")
         try:

@@ -1,19 +1,24 @@
-"""Log the metrics of a training to `metrics.jsonl`, to trackers and to the screen."""
+"""Log the metrics of a training to `metrics.jsonl`, to trackers, to the screen and, at the end, as a picture."""
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from matplotlib.figure import Figure
+from tqdm import tqdm
 
 from qkv.scripts.common.files import full_disk_named
+from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.run_folder import METRICS
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
-from qkv.scripts.training.progress import ProgressBar
 from qkv.scripts.training.trackers import start_trackers
+
+SECONDS = 10.0  # between two lines of progress in a file
 
 
 def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
@@ -33,13 +38,17 @@ class MetricLogger:
         self.tokens = 0
         self.shown: dict[str, float] = {}
         self.best = ""
-        self.runs: dict[str, str] = {}  # of trackers, by their ids
-        self.progress: ProgressBar | None = None
+        self.progress: Any = tqdm(disable=True)
 
-    def start(self, done: int) -> ProgressBar:
-        """Start the trackers and the progress bar; a resumed training continues after the steps that are done."""
-        self.runs = start_trackers(self.accelerator, self.recipe, self.path.parent, self.runs, done)
-        self.progress = ProgressBar(self.recipe.name, self.recipe.optimization.max_steps, done)
+    def start(self, done: int) -> Any:
+        """Start the trackers, and return the progress bar, which counts from the steps that are done."""
+        start_trackers(self.accelerator, self.recipe, self.path.parent, done)
+        pause = 0.1 if sys.stderr.isatty() or "ipykernel" in sys.modules else SECONDS
+        # ASCII, and not tqdm's bar for notebooks, which shows nothing without ipywidgets.
+        self.progress = tqdm(
+            desc=self.recipe.name, total=self.recipe.optimization.max_steps, initial=done, unit="step", ascii=" #",
+            dynamic_ncols=True, mininterval=pause, disable=not is_first_process(),
+        )  # fmt: skip
         return self.progress
 
     def log_step(self, step: Step) -> None:
@@ -59,7 +68,7 @@ class MetricLogger:
                 lr=step.learning_rate,
                 grad_norm=step.grad_norm.item(),
                 samples=step.number * self.recipe.optimization.batch_size,
-                tokens=self.tokens,
+                **({"tokens": self.tokens} if self.tokens else {}),
             )
         self.show(step.number)
 
@@ -71,12 +80,12 @@ class MetricLogger:
         self.show(number)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the losses that are not written yet, the values on the screen and the runs of trackers, as JSON."""
-        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown, "runs": self.runs}
+        """Return the losses that are not written yet, and the values on the screen, as JSON."""
+        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state."""
-        self.losses, self.tokens, self.shown, self.runs = (state[key] for key in ("losses", "tokens", "shown", "runs"))
+        self.losses, self.tokens, self.shown = (state[key] for key in ("losses", "tokens", "shown"))
 
     def write(self, **line: Any) -> None:
         """Append a line to the metrics, and send it to the trackers."""
@@ -91,5 +100,25 @@ class MetricLogger:
     def show(self, number: int) -> None:
         """Show the latest metrics and the best."""
         state = [f"{name} {value:.4f}" for name, value in self.shown.items()]
-        if self.progress is not None:
-            self.progress.update(number, ", ".join(filter(None, [*state, self.best])))
+        self.progress.set_postfix_str(", ".join(filter(None, [*state, self.best])), refresh=False)
+        self.progress.update(number - self.progress.n)
+
+
+def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
+    """Plot losses by step, and every other metric that was logged more than once, from a run's metrics."""
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {"loss": {}}
+    for line in lines:
+        for name in line.keys() - {"step", "split"} if "split" in line else ("loss",):
+            curves.setdefault(name, {}).setdefault(line.get("split", "train"), []).append((line["step"], line[name]))
+    several = [name for name, splits in curves.items() if any(len(points) > 1 for points in splits.values())]
+    names = ["loss", *sorted(set(several) - {"loss"})]
+    figure = Figure(figsize=(5 * len(names), 3.5), layout="constrained")
+    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        for split, points in sorted(curves[name].items(), key=lambda item: (item[0] != "train", item[0])):
+            axis.plot(
+                *zip(*points, strict=True), label=split, **({"linewidth": 1} if split == "train" else {"marker": "."})
+            )
+        axis.set(xlabel="step", title=name, yscale="log" if name == "loss" else "linear")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(path, dpi=150)

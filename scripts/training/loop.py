@@ -5,18 +5,17 @@ are counted first, so that micro-batches add up exactly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil, prod
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
+from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig
 
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
@@ -31,7 +30,7 @@ from qkv.scripts.training.stream_loader import make_loader
 
 @dataclass
 class Step:
-    """An optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
+    """An optimizer step: loss over all its targets, gradient norm before clipping, tokens of text of all processes.
 
     `stop` and `save` are equal on all processes: one was asked to end the training, the main one asks for a checkpoint.
     """
@@ -85,9 +84,8 @@ class Loop:
     def step(self, batches: Sequence[Batch]) -> Step:
         """Take an optimizer step on this process's micro-batches; the result is the same on every process."""
         accelerator = self.accelerator
-        config = accelerator.unwrap_model(self.model).config
         targets = torch.stack([torch.as_tensor(self.task.count(batch)) for batch in batches]).sum(0)
-        tokens = sum(count_tokens(batch, config) for batch in batches)
+        tokens = sum(batch["input_ids"].numel() for batch in batches if "input_ids" in batch)
         others = torch.tensor([tokens, self.stop_requested(), self.save_requested()])
         own = torch.cat((torch.atleast_1d(targets), others)).to(accelerator.device)
         *counts, tokens, stop, save = reduce_sum(accelerator, own)
@@ -135,6 +133,26 @@ class Loop:
         self.accelerator.end_training()
 
 
+@contextmanager
+def out_of_memory_explained(loop: Loop) -> Iterator[None]:
+    """Raise RuntimeError that names the fields that take the same step in less memory, where the block finds none."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and not should_reduce_batch_size(error):
+            raise
+        batch_size, parts = loop.recipe.optimization.batch_size, loop.recipe.optimization.accumulate
+        size = loop.loader.share.size
+        more = next((number * parts for number in range(2, size + 1) if size % number == 0), None)
+        mend = f"accumulate={more}, which gives the same result" if more else "a smaller text.length or model"
+        if loop.task.in_batch_negatives:
+            mend = "model.embedding_chunk_size=16, which gives the loss of the whole batch, some pairs at a time"
+        raise RuntimeError(
+            f"batch_size={batch_size} with accumulate={parts} found no memory on {loop.accelerator.device} after step "
+            f"{loop.done}; try {mend}, or gradient_checkpointing=true"
+        ) from error
+
+
 def check_task(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where in-batch negatives would be split into micro-batches, or seen twice."""
     if not task.in_batch_negatives:
@@ -151,23 +169,6 @@ def check_in_batch_negatives(what: str, accumulate: int) -> None:
             f"accumulate={accumulate} contrasts {what} within their micro-batch alone; set accumulate=1, and "
             "model.embedding_chunk_size=16 where memory is short"
         )
-
-
-def count_tokens(batch: Batch, config: PreTrainedConfig) -> int:
-    """Count the tokens of text, patches of images, frames of sound after convolution, or unpadded pixels of a batch."""
-    if "pixel_mask" in batch:
-        return int(batch["pixel_mask"].sum())
-    if "pixel_values" in batch:
-        image = getattr(config, "vision_config", config)
-        return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)
-    if "input_features" in batch:
-        audio, rows = getattr(config, "encoder", config), len(batch["input_features"])
-        # Models of transformers, too, some of which have strides in no field.
-        bins = getattr(audio, "num_mel_bins", None) or audio.input_feat_per_channel
-        strides = getattr(audio, "conv_strides", None) or (2,) * getattr(audio, "num_conv_layers", 1)
-        frames = batch["input_features"][0].numel() // bins
-        return rows * ceil(frames / prod(strides))
-    return batch["input_ids"].numel()
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

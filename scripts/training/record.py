@@ -1,4 +1,4 @@
-"""Record a training: its recipe, config and data, the machine, time and energy."""
+"""Record a training: its recipe, config and data, the machine and time."""
 
 import json
 import os
@@ -22,8 +22,6 @@ from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.distributed import model_class
 
-POWERCAP = Path("/sys/class/powercap")
-
 
 @dataclass
 class Clock:
@@ -41,46 +39,6 @@ class Clock:
         """Add seconds from before it was made."""
         self.wall -= earlier["wall_s"]
         self.cpu -= earlier["cpu_s"]
-
-
-class EnergyMeter:
-    """Joules of this machine's processors since it was made, whatever used them, by their RAPL counters of microjoules.
-
-    Without counters where a training computes elsewhere, too. Call `update` every few minutes, as counters wrap around.
-    codecarbon brings a dozen libraries, and guesses where it cannot measure.
-    """
-
-    def __init__(self, accelerator: Accelerator, root: Path | None = None) -> None:
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == accelerator.num_processes
-        folders = sorted((root or POWERCAP).glob("intel-rapl:*")) if here and accelerator.device.type == "cpu" else []
-        self.total, self.names = 0, {}
-        try:
-            names = {folder: (folder / "name").read_text().strip() for folder in folders if folder.name.count(":") == 1}
-            self.names = {folder: name for folder, name in names.items() if name.startswith("package")}
-            self.limits, self.last = self.read_counters("max_energy_range_uj"), self.read_counters("energy_uj")
-        except (OSError, ValueError):  # most systems let only root read them
-            self.names = {}
-
-    def read_counters(self, file: str) -> dict[Path, int]:
-        """Read a file of each counter."""
-        return {folder: int((folder / file).read_text()) for folder in self.names}
-
-    def update(self) -> None:
-        """Add the microjoules since the last time."""
-        if self.names:
-            now = self.read_counters("energy_uj")
-            self.total += sum((value - self.last[folder]) % self.limits[folder] for folder, value in now.items())
-            self.last = now
-
-    def read(self) -> dict[str, Any] | None:
-        """Return the joules so far and the names of the counters; None without counters."""
-        self.update()
-        return {"training_j": round(self.total / 1e6, 1), "counters": list(self.names.values())} if self.names else None
-
-
-def compiled_graphs() -> int:
-    """Count the graphs that this process has compiled."""
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def recipe_fields(recipe: Recipe) -> dict[str, Any]:

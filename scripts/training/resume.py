@@ -132,8 +132,8 @@ class CheckpointManager:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        output, self.folder = self.loop.recipe.output, self.logger.path.parent
-        self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, output.keep, background=output.async_save)
+        self.folder = self.logger.path.parent
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, self.loop.recipe.output.keep)
         self.saved, self.cost = time.monotonic(), 0.0  # when the last save began, and its seconds
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
@@ -167,13 +167,8 @@ class CheckpointManager:
         run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
         self.cost = time.monotonic() - self.saved
 
-    def wait(self) -> None:
-        """Wait until everything is saved; OSError on every process where it could not be."""
-        run_on_main(self.loop.accelerator, self.checkpoints.wait)
-
     def interrupt(self, handler: SignalHandler) -> NoReturn:
         """End a training whose state is saved, on all processes, by Interrupted, which says how to resume it."""
-        self.wait()
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
         message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"

@@ -28,12 +28,10 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
-from qkv.scripts.training.logger import MetricLogger, check_losses
-from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.memory import out_of_memory_explained
-from qkv.scripts.training.plots import draw_curve
+from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
+from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
-from qkv.scripts.training.record import Clock, EnergyMeter, compiled_graphs, describe, write_record
+from qkv.scripts.training.record import Clock, describe, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
 from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
@@ -193,9 +191,8 @@ def fit(loop: Loop, run: Run) -> None:
         if sentence := manager.resume():
             say(sentence)
     run.clock.add(manager.earlier)
-    energy, graphs = EnergyMeter(loop.accelerator), compiled_graphs()
     with out_of_memory_explained(loop):
-        take_steps(manager, energy)
+        take_steps(manager)
     loop.finish()
     if early_stopping.step != loop.done:
         manager.load_best()
@@ -208,8 +205,7 @@ def fit(loop: Loop, run: Run) -> None:
         say(f"the weights that are kept are those of the {early_stopping.sentence}")
     run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
-    run.record |= results(manager, tested) | {"energy": None if manager.resumed else energy.read()}
-    run.record["steps"]["graphs"] = compiled_graphs() - graphs
+    run.record |= results(manager, tested)
     loop.close()
     if run.is_main:
         run.finish()
@@ -228,17 +224,16 @@ def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> 
     }
 
 
-def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
+def take_steps(manager: CheckpointManager) -> None:
     """Take the steps that are left, and evaluate and save on the way; Interrupted after a signal."""
-    loop, recipe, checkpoints = manager.loop, manager.loop.recipe, manager.checkpoints
+    loop, recipe = manager.loop, manager.loop.recipe
     validation = {name: split for name, split in loop.task.splits.items() if name != "test"}
     is_main = loop.accelerator.is_main_process
-    with closing(manager.logger.start(loop.done)), checkpoints.writer, SignalHandler(speaks=is_main) as handler:
-        loop.stop_requested = lambda: handler.number is not None or checkpoints.failed()
+    with closing(manager.logger.start(loop.done)), SignalHandler(speaks=is_main) as handler:
+        loop.stop_requested = lambda: handler.number is not None
         loop.save_requested = manager.save_requested
         for step in () if manager.early_stopping.should_stop else loop.steps():
             manager.logger.log_step(step)
-            energy.update()
             last, best = step.number == recipe.optimization.max_steps, False
             if last or step.number % recipe.output.eval_every == 0:
                 best = manager.update({name: loop.evaluate(split) for name, split in validation.items()})
@@ -248,4 +243,3 @@ def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
                 manager.interrupt(handler)
             if manager.early_stopping.should_stop:
                 break
-        manager.wait()

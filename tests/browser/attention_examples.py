@@ -70,12 +70,6 @@ def hostile() -> AttentionView:
     return view
 
 
-def long() -> AttentionView:
-    fields = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "position": "rope"}
-    config = qkv.QkvDecoderConfig(vocab_size=61, max_position_embeddings=10_000, **fields)
-    return qkv.attend(sharp(qkv.QkvDecoderForCausalLM(config)), {"input_ids": torch.arange(10_000)[None] % 61})
-
-
 def seeded(inputs: Callable[[], dict]) -> dict:
     torch.manual_seed(0)
     return inputs()
@@ -95,5 +89,4 @@ TABS = {
     "boxes": ["Picture", "Matrix", "Overview"],
     "speech": ["Sound", "Matrix", "Generation", "Overview"],
     "hostile": ["Tokens", "Matrix", "Generation", "Overview"],
-    "long": ["Tokens", "Matrix", "Overview"],
 }

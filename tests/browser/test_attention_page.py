@@ -195,12 +195,6 @@ def test_hostile_tokens_are_text(page_of: Open) -> None:
         assert page.locator("script").count() == 2 and page.locator("body b").count() == 0
 
 
-def test_a_page_of_ten_thousand_tokens_says_so(page_of: Open) -> None:
-    page = page_of("long")
-    assert "tokens are shown" in page.locator("#notes").inner_text()
-    assert page.locator(".column.keys li").last.inner_text().endswith(" more")
-
-
 def test_a_notebook_shows_the_page(tmp_path: Path, open_page: Open) -> None:
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{example('image')._repr_html_()}", encoding="utf-8")
     page = open_page(tmp_path / "notebook.html")

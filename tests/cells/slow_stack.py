@@ -34,7 +34,8 @@ class Memory(NamedTuple):
 
 
 def tabled(name: str, stack: Any, row: Row) -> Tensor:
-    table = getattr(reference, f"{name}_table")(row.places.shape[1], stack.config.hidden_size)
+    width = getattr(stack.config, "embedding_size", None) or stack.config.hidden_size
+    table = getattr(reference, f"{name}_table")(row.places.shape[1], width)
     return reference.learned_positions(row.places, table)
 
 

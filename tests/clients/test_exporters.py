@@ -1,13 +1,15 @@
-"""torch.export and ONNX: graphs of every family for every length and batch, equal in another runtime."""
+"""torch.export and ONNX: graphs of every family for every length and batch, equal in another runtime.
 
-from collections.abc import Callable
+A step of decoding is one as well: the cache goes in and comes out as tensors.
+"""
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import client_models as models
 import pytest
 import torch
-from exports import Graph
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.testing import assert_close
@@ -20,14 +22,18 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForSpeechSeq2Seq,
+    DynamicCache,
+    EncoderDecoderCache,
     GenerationConfig,
     PreTrainedModel,
 )
+from transformers.cache_utils import Cache
 from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
 
 import tiny
+from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 
-pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type=ImportError)
+onnxruntime = pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type=ImportError)
 pytest.importorskip("onnxscript", reason="`make clients` installs it", exc_type=ImportError)
 
 SPEECH, RECURRENT = "AudioEncoderForCTC-speech", "RecurrentForConditionalGeneration-rnnsearch"
@@ -59,6 +65,23 @@ def both(kind: str, head: Any) -> tuple[PreTrainedModel, PreTrainedModel | None]
     if head is None:
         return next(case for case in tiny.CASES if case.name == kind).build(), None
     return models.both(kind, head)
+
+
+class Graph:
+    """The ONNX graph of a module of tensors by position, exported to a file with some dimensions left open."""
+
+    def __init__(
+        self, module: nn.Module, given: Sequence[Tensor], path: Path, shapes: Sequence[dict[int, Any]]
+    ) -> None:
+        torch.onnx.export(
+            module.eval(), tuple(given), path, dynamo=True, dynamic_shapes=(tuple(shapes),), verbose=False
+        )
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def __call__(self, *values: Tensor) -> list[Tensor]:
+        names = [each.name for each in self.session.get_inputs()]
+        named = zip(names, (value.numpy() for value in values), strict=True)
+        return [torch.from_numpy(each) for each in self.session.run(None, dict(named))]
 
 
 class First(nn.Module):
@@ -143,3 +166,91 @@ def test_a_step_with_a_cache(kind: str, side_by_side: Callable[..., None]) -> No
 
     with torch.no_grad():
         side_by_side("torch.export", "a step with a static cache", exported, *models.both(kind, AutoModelForCausalLM))
+
+
+STEPPED = ("gpt2", "llama", "mistral", "bloom", "t5", "bart", "speech_to_text", RECURRENT)
+TEXTS = tiny.text(batch=5, length=12, seed=3)["input_ids"].clamp(min=4)
+
+
+def tensors_of(cache: Any) -> list[Tensor]:
+    """All that a cache holds, layer by layer."""
+    if isinstance(cache, EncoderDecoderCache):
+        return [*tensors_of(cache.self_attention_cache), *tensors_of(cache.cross_attention_cache)]
+    if isinstance(cache, RecurrentCache):
+        return [cache.layers[0].keys, *(layer.values for layer in cache.layers)]
+    return [kept for layer in cache.layers for kept in (layer.keys, layer.values)]
+
+
+def cache_of(tensors: Sequence[Tensor], model: PreTrainedModel) -> Cache:
+    """The cache that holds these."""
+    if model.config.model_type == "qkv_recurrent":
+        cache = RecurrentCache(len(tensors) - 1)
+        for index, layer in enumerate(cache.layers):
+            layer.lazy_initialization(None if index else tensors[0], tensors[1 + index])
+        return cache
+    pairs = list(zip(tensors[::2], tensors[1::2], strict=True))
+    if not model.config.is_encoder_decoder:
+        return DynamicCache(pairs)
+    half = len(pairs) // 2
+    return EncoderDecoderCache(DynamicCache(pairs[:half]), DynamicCache(pairs[half:]))
+
+
+class Step(nn.Module):
+    """Score a token after those in a cache, and give back the cache."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        token, mask, *rest = values
+        given: dict[str, Any] = {"attention_mask": mask}
+        if self.model.config.is_encoder_decoder:
+            given |= {"decoder_input_ids": token, "encoder_outputs": (rest[0],)}
+            rest = rest[1:]
+        else:
+            given["input_ids"] = token
+        outputs = self.model(**given, past_key_values=cache_of(rest, self.model), use_cache=True)
+        return outputs.logits, *tensors_of(outputs.past_key_values)
+
+
+@torch.no_grad()
+def begun(model: PreTrainedModel, kind: str, batch: int, length: int, past: int) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The mask of the source or the text, what a step reads besides a token, and what all tokens score."""
+    texts = TEXTS[:batch]
+    if not model.config.is_encoder_decoder:
+        cache = model(texts[:, :past], use_cache=True, past_key_values=DynamicCache()).past_key_values
+        return torch.ones(batch, past + 1, dtype=torch.long), tensors_of(cache), model(texts).logits
+    source = {k: v for k, v in inputs_of(kind, batch=batch, length=length).items() if not k.startswith("decoder")}
+    outputs = model(**source, decoder_input_ids=texts[:, :past], use_cache=True)
+    kept = [outputs.encoder_last_hidden_state, *tensors_of(outputs.past_key_values)]
+    return source["attention_mask"], kept, model(**source, decoder_input_ids=texts).logits
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [each for each in HEADS if each[0] in STEPPED],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_step_of_any_batch_and_length(
+    kind: str, head: Any, tmp_path: Path, side_by_side: Callable[..., None]
+) -> None:
+    def stepped(model: PreTrainedModel) -> Tensor:
+        mask, kept, _ = begun(model, kind, 3, 7, 5)
+        lengths = [{0: Dim.AUTO, 1: Dim.AUTO}, *({0: Dim.AUTO, each.ndim - 2: Dim.AUTO} for each in kept)]
+        graph = Graph(
+            Step(model),
+            (TEXTS[:3, 5:6], mask, *kept),
+            tmp_path / f"{type(model).__name__}.onnx",
+            [{0: Dim.AUTO}, *lengths],
+        )
+        mask, kept, expected = begun(model, kind, 5, 9, 7)
+        for at in range(7, 12):
+            scores, *held = graph(TEXTS[:, at : at + 1], mask, *kept)
+            assert_close(scores[:, 0], expected[:, at], rtol=1e-5, atol=1e-5)
+            kept = [*kept[: len(kept) - len(held)], *held]
+            mask = mask if model.config.is_encoder_decoder else torch.ones(5, at + 2, dtype=torch.long)
+        return scores
+
+    with torch.no_grad():
+        side_by_side("ONNX Runtime", "a step of any batch and length with a cache", stepped, *both(kind, head))

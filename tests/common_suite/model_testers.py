@@ -59,9 +59,7 @@ def text() -> Inputs:
 
 
 def sentences() -> Inputs:
-    inputs = text()
-    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
-    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, tiny.END)}
+    return tiny.ended(text())
 
 
 def translations() -> Inputs:
@@ -88,18 +86,9 @@ def alignments() -> Inputs:
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
 TINY = {"vocab_size": tiny.VOCABULARY, **tiny.IDS}
-BERT_HEADS = (
-    "Model",
-    "ForMaskedLM",
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-)
-DECODER = [
-    f"QkvDecoder{head}"
-    for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-]
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+BERT_HEADS = ("Model", "ForMaskedLM", *CLASSIFIERS, "ForMultipleChoice")
+DECODER = [f"QkvDecoder{head}" for head in ("Model", "ForCausalLM", *CLASSIFIERS)]
 TRANSLATORS = [f"QkvEncoderDecoder{head}" for head in ("Model", "ForConditionalGeneration")]
 FAMILIES = {
     "BERT": Family(lambda: BertConfig(**TINY, **tiny.SIZES), [f"Bert{head}" for head in BERT_HEADS], text, TEXT),

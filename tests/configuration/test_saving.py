@@ -4,6 +4,8 @@ import ast
 import copy
 import json
 import pickle
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,17 @@ from transformers.testing_utils import CaptureLogger
 import qkv
 from checkout import python_files
 from errors import raises_sentence
-from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, presets
 from qkv.configuration import CONFIGS
 from qkv.configuration.configuration_base import QkvConfig, logger
+from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.registration import SEVERAL
 
-each_config = pytest.mark.parametrize("config_class", CONFIGS, ids=lambda kind: kind.__name__)
 LABELS = {"id2label": {"2": "eel", "0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1, "eel": 2}}
 PATTERNS = {"num_hidden_layers": 2, "pattern": ["full", "sliding"], "sliding_window": 3, "dtype": "bfloat16"}
 ROPES = {"full": {"rope_theta": 10.0}, "sliding": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}}
-# The defaults of each class, and what may get lost on the way.
+# The defaults of each class, and fields that may get lost on the way.
 SAVED = {config_class.__name__: config_class for config_class in CONFIGS} | {
-    "recurrent": lambda: QkvRecurrentConfig(cell="lstm", attention="dot", hidden_size=8),
     "labels": lambda: QkvEncoderConfig(**LABELS),
     "image": lambda: presets.vit_base_16(image_size=(32, 48), class_token=False, pooling="mean"),
     "sound": lambda: qkv.QkvAudioEncoderConfig(conv_kernel_sizes=(3,), conv_strides=(4,)),
@@ -35,7 +36,6 @@ SAVED = {config_class.__name__: config_class for config_class in CONFIGS} | {
     "parts": lambda: presets.t5_small(encoder={"num_hidden_layers": 2}, decoder={"num_key_value_heads": 4}),
     "texts and images": lambda: presets.clip_vit_b32(text_config={"pooling": "highest"}, embedding_chunk_size=4),
     "backbone": lambda: qkv.QkvDetectionConfig(backbone_config={"model_type": "resnet", "depths": [1, 1, 1, 1]}),
-    "patches": lambda: qkv.QkvDetectionConfig(backbone_config=None),
     "extras": lambda: QkvEncoderConfig(license="apache-2.0", notes={"seed": 3}),
 }
 each_saved = pytest.mark.parametrize("name", SAVED)
@@ -67,15 +67,14 @@ def test_dict_json_copies_and_pickles_are_equal(name: str) -> None:
     assert type(config)(**expected).to_dict() == expected
 
 
-@each_config
-def test_configs_share_nothing(config_class: type[QkvConfig]) -> None:
+def test_configs_share_nothing() -> None:
     labels, patterns = {0: "a", 1: "b"}, ["full"] * 12
-    config, twin = config_class(id2label=labels), config_class(id2label=labels)
-    copied = copy.deepcopy(config)
-    for other in (twin, copied):
-        other.id2label[0] = "c"
-        other.auto_map.clear()
-    assert config.id2label[0] == labels[0] == "a" and config.auto_map == config_class.auto_classes
+    for config_class in CONFIGS:
+        config = config_class(id2label=labels)
+        for other in (config_class(id2label=labels), copy.deepcopy(config)):
+            other.id2label[0] = "c"
+            other.auto_map.clear()
+        assert config.id2label[0] == labels[0] == "a" and config.auto_map == config_class.auto_classes
     rope = {"rope_type": "linear", "factor": 2.0}
     both = QkvEncoderDecoderConfig(position="rope", rope_parameters=rope, pattern=patterns)
     both.encoder.rope_parameters["factor"], both.encoder.pattern[0] = 8.0, "block_sparse"
@@ -83,17 +82,13 @@ def test_configs_share_nothing(config_class: type[QkvConfig]) -> None:
     assert both.decoder.pattern[0] == patterns[0] == "full"
 
 
-@each_config
-def test_every_class_that_a_config_names_is_public_and_its_own(config_class: type[QkvConfig]) -> None:
-    for reference in config_class.auto_classes.values():
-        named = getattr(qkv, reference.split(".")[1])
-        assert named is config_class or named.config_class is config_class
-
-
 def test_auto_maps_name_every_public_model() -> None:
-    named = {reference.split(".")[1] for config_class in CONFIGS for reference in config_class.auto_classes.values()}
-    several = {name for names in SEVERAL.values() for name in names}
-    assert named | several == {name for name in qkv.__all__ if name.startswith("Qkv")}
+    named = {name for names in SEVERAL.values() for name in names}
+    for config_class in CONFIGS:
+        own = {reference.split(".")[1] for reference in config_class.auto_classes.values()}
+        assert {getattr(getattr(qkv, name), "config_class", config_class) for name in own} == {config_class}
+        named |= own
+    assert named == {name for name in qkv.__all__ if name.startswith("Qkv")}
 
 
 def test_hugging_face_s_additions_pass() -> None:
@@ -106,17 +101,11 @@ def test_hugging_face_s_additions_pass() -> None:
     assert "num_beams" not in config.to_dict()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", torch.float64])
-def test_dtype(dtype: Any, tmp_path: Path) -> None:
-    config = QkvEncoderConfig(dtype=dtype)
-    assert isinstance(config.dtype, torch.dtype)
-    config.save_pretrained(tmp_path)
-    for given, expected in (
-        ({}, config.dtype),
-        ({"dtype": "float16"}, torch.float16),
-        ({"dtype": "auto"}, config.dtype),
-    ):
-        assert QkvEncoderConfig.from_pretrained(tmp_path, **given).dtype == expected
+def test_dtype(tmp_path: Path) -> None:
+    for dtype, expected in (("bfloat16", torch.bfloat16), (torch.float64, torch.float64)):
+        QkvEncoderConfig(dtype=dtype).save_pretrained(tmp_path)
+        read = [QkvEncoderConfig.from_pretrained(tmp_path, dtype=given).dtype for given in ("auto", "float16")]
+        assert read == [QkvEncoderConfig.from_pretrained(tmp_path).dtype, torch.float16] == [expected, torch.float16]
 
 
 def test_attention_implementation_reaches_the_parts_and_is_not_saved(tmp_path: Path) -> None:
@@ -137,10 +126,10 @@ def test_changes_on_loading_are_those_of_construction(tmp_path: Path) -> None:
     assert unused == {"revised": True}
 
 
-@pytest.mark.parametrize("name", ["batch_norm_eps", "batch_size", "hiden_size", "layer_norm_eps", "max_seq_length"])
+@pytest.mark.parametrize(("name", "near"), [("hiden_size", "'hidden_size'"), ("batch_size", None)])
 @pytest.mark.parametrize("config_class", [QkvEncoderConfig, QkvEncoderDecoderConfig], ids=lambda each: each.__name__)
 def test_a_saved_field_is_kept_and_a_typed_one_is_checked(
-    config_class: type[QkvConfig], name: str, tmp_path: Path
+    config_class: type[QkvConfig], name: str, near: str | None, tmp_path: Path
 ) -> None:
     """A program that sets an attribute of its own must not lock the model up."""
     config = config_class()
@@ -149,13 +138,39 @@ def test_a_saved_field_is_kept_and_a_typed_one_is_checked(
     with CaptureLogger(logger) as warnings:
         loaded = config_class.from_pretrained(tmp_path)
     assert getattr(loaded, name) == 7 and loaded.to_dict() == config.to_dict()
-    for typed in (lambda: config_class(**{name: 7}), lambda: config_class.from_pretrained(tmp_path, **{name: 7})):
-        try:
-            typed()
-        except ValueError as error:
-            assert str(error) in warnings.out and f"{name}=7" in warnings.out
-        else:
-            assert not warnings.out
+    assert (f"{name}=7" in warnings.out) is (near is not None)
+    for typed in (config_class, partial(config_class.from_pretrained, tmp_path)):
+        with raises_sentence(repr(name), near) if near else nullcontext():
+            typed(**{name: 7})
+
+
+EVIL = "evil/kernel"
+LOADING: list[dict[str, Any]] = [
+    {"attn_implementation": EVIL},
+    {"_attn_implementation": f"paged|{EVIL}:name"},
+    {"_attn_implementation_internal": "flash_attention_2"},
+    {"attn_implementation": {"": EVIL}},
+    {"backbone_config": {"attn_implementation": EVIL}},
+    {"experts_implementation": "deep-gemm"},
+    {"transformers_weights": "other.safetensors"},
+]
+
+
+@pytest.mark.parametrize("saved", LOADING, ids=str)
+def test_a_saved_config_loads_no_code_and_no_other_weights(saved: dict[str, Any], tmp_path: Path) -> None:
+    config = {**QkvEncoderConfig().to_dict(), **saved}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ((name, value),) = next(iter(saved.values())).items() if "backbone_config" in saved else saved.items()
+    for read in (AutoConfig.from_pretrained, QkvEncoderConfig.from_pretrained, check_saved_config):
+        with raises_sentence(f"{name}={json.dumps(value)}"):
+            read(config if read is check_saved_config else tmp_path)
+
+
+def test_a_person_may_choose_a_kernel(tmp_path: Path) -> None:
+    config = {**QkvEncoderConfig().to_dict(), "attn_implementation": "eager", "transformers_weights": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert AutoConfig.from_pretrained(tmp_path)._attn_implementation == "eager"
+    assert AutoConfig.from_pretrained(tmp_path, attn_implementation=EVIL)._attn_implementation == EVIL
 
 
 def test_a_subclass_is_checked_by_its_annotations() -> None:

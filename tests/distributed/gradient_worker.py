@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,12 +92,20 @@ def translations() -> list[Example]:
     ]
 
 
-def texts(label: Callable[[int], Example]) -> list[Example]:
-    return [{"input_ids": ids(length, row), **label(row)} for row, length in enumerate(LENGTHS)]
+def texts(name: str, label: Callable[[int], Any]) -> list[Example]:
+    return [{"input_ids": ids(length, row), name: label(row)} for row, length in enumerate(LENGTHS)]
 
 
 def classes() -> list[Example]:
-    return texts(lambda row: {"labels": row % 3})
+    return texts("labels", lambda row: row % 3)
+
+
+def ratings() -> list[Example]:
+    return texts("scores", lambda row: [float(row & 1), float(row & 2 > 0), 1.0])
+
+
+def numbers() -> list[Example]:
+    return texts("labels", lambda row: row / 3)
 
 
 def answers() -> list[Example]:
@@ -121,6 +130,14 @@ def spoken(words: Callable[[int], int]) -> list[Example]:
     generator = torch.Generator().manual_seed(1)
     sound = [torch.randn(9 + 4 * length, 6, generator=generator) for length in LENGTHS]
     return [{"input_features": row, "labels": ids(words(index), 50 + index)} for index, row in enumerate(sound)]
+
+
+def syllables() -> list[Example]:
+    return spoken(lambda row: 1 + row % 3)
+
+
+def sentences() -> list[Example]:
+    return spoken(lambda row: LENGTHS[-1 - row])
 
 
 def pictures() -> list[Example]:
@@ -157,6 +174,14 @@ def chains(kinds: int, further: Callable[[int, int], Example] = lambda row, leng
     return rows
 
 
+def contacts() -> list[Example]:
+    return chains(2)
+
+
+def distances() -> list[Example]:
+    return chains(tiny.BINS, aligned)
+
+
 def scenes() -> list[Example]:
     """Images with very different numbers of objects, none in some."""
     generator, examples = torch.Generator().manual_seed(2), []
@@ -188,87 +213,51 @@ class Task:
         return tiny.jitter(self.build(**({"label_smoothing": smoothing} if smoothing else {}))).double()
 
 
+def recurrent(kind: str, **fields: Any) -> Any:
+    return tiny.recurrent(kind, **{"initializer_range": 0.5, **fields})
+
+
+def still_images(kind: str, **fields: Any) -> Any:
+    return tiny.image_encoder(kind, drop_path_rate=0.0, **fields)
+
+
 def task(head: str, config: Any, kind: str, examples: Any, **options: Any) -> Task:
     model_class = getattr(models, f"Qkv{head}")
     fields = {name: 0.0 for name in NO_DROPOUT if name in config(kind).known_fields()} | options.pop("fields", {})
     return Task(lambda **more: model_class(config(kind, **{**fields, **more})), examples, **options)
 
 
+unsmoothed = partial(task, smoothed=False)
+UNDROPPED = {"num_recycles": 1, "pair_dropout": 0.0}
 TASKS = {
     "mlm": task("EncoderForMaskedLM", tiny.encoder, "bert", masked_words),
     "clm": task("DecoderForCausalLM", tiny.decoder, "gpt2", next_words),
     "clm-untied": task("DecoderForCausalLM", tiny.decoder, "llama", next_words),
     "seq2seq": task("EncoderDecoderForConditionalGeneration", tiny.encoder_decoder, "bart", translations),
     # Without dropout as it stands, and with no layer whose dropouts NO_DROPOUT names.
-    "recurrent": Task(
-        lambda **more: models.QkvRecurrentForConditionalGeneration(
-            tiny.recurrent("luong", initializer_range=0.5, **more)
-        ),
-        translations,
-    ),
+    "recurrent": task("RecurrentForConditionalGeneration", recurrent, "luong", translations),
     "classes": task("EncoderForSequenceClassification", tiny.encoder, "bert", classes),
     "classes-decoder": task("DecoderForSequenceClassification", tiny.decoder, "gpt2", classes),
     "tags": task("EncoderForTokenClassification", tiny.encoder, "local", tagged),
-    "images": task(
-        "ImageEncoderForImageClassification", tiny.image_encoder, "vit", pictures, fields={"drop_path_rate": 0.0}
+    "images": task("ImageEncoderForImageClassification", still_images, "vit", pictures),
+    "yes-or-no": unsmoothed("EncoderForSequenceClassification", tiny.encoder, "bert", ratings),
+    "numbers": unsmoothed("EncoderForSequenceClassification", tiny.encoder, "bert", numbers, fields={"num_labels": 1}),
+    "spans": unsmoothed("EncoderForQuestionAnswering", tiny.encoder, "bert", answers, counted="start_positions"),
+    "ctc": unsmoothed(
+        "AudioEncoderForCTC", tiny.audio_encoder, "speech", syllables, fields={"apply_spec_augment": False}
     ),
-    "yes-or-no": task(
-        "EncoderForSequenceClassification",
-        tiny.encoder,
-        "bert",
-        lambda: texts(lambda row: {"scores": [float(row & 1), float(row & 2 > 0), 1.0]}),
-        smoothed=False,
+    "speech": unsmoothed("SpeechEncoderDecoderForSpeechSeq2Seq", tiny.speech_encoder_decoder, "speech", sentences),
+    "contacts": unsmoothed(
+        "PairForContactPrediction", tiny.pair, "esmfold", contacts, fields={"initializer_range": 0.3}
     ),
-    "numbers": task(
-        "EncoderForSequenceClassification",
-        tiny.encoder,
-        "bert",
-        lambda: texts(lambda row: {"labels": row / 3}),
-        fields={"num_labels": 1},
-        smoothed=False,
-    ),
-    "spans": task(
-        "EncoderForQuestionAnswering", tiny.encoder, "bert", answers, counted="start_positions", smoothed=False
-    ),
-    "ctc": task(
-        "AudioEncoderForCTC",
-        tiny.audio_encoder,
-        "speech",
-        lambda: spoken(lambda row: 1 + row % 3),
-        fields={"apply_spec_augment": False},
-        smoothed=False,
-    ),
-    "speech": task(
-        "SpeechEncoderDecoderForSpeechSeq2Seq",
-        tiny.speech_encoder_decoder,
-        "speech",
-        lambda: spoken(lambda row: LENGTHS[-1 - row]),
-        smoothed=False,
-    ),
-    "contacts": task(
-        "PairForContactPrediction",
-        tiny.pair,
-        "esmfold",
-        lambda: chains(2),
-        fields={"initializer_range": 0.3},
-        smoothed=False,
-    ),
-    "distances": task(
-        "PairForDistancePrediction",
-        tiny.pair,
-        "evoformer",
-        lambda: chains(tiny.BINS, aligned),
-        fields={"num_recycles": 1, "pair_dropout": 0.0},
-    ),
-    "residues": task(
-        "PairForMaskedLM", tiny.pair, "evoformer", masked_alignments, fields={"num_recycles": 1, "pair_dropout": 0.0}
-    ),
+    "distances": task("PairForDistancePrediction", tiny.pair, "evoformer", distances, fields=UNDROPPED),
+    "residues": task("PairForMaskedLM", tiny.pair, "evoformer", masked_alignments, fields=UNDROPPED),
     "residue classes": task("PairForTokenClassification", tiny.pair, "plain", tagged),
 }
 
 
 # Under transformers' Trainer, which counts no objects, processes may share a step but parts of it do not add up.
-SCENES = {"scenes": task("DetectionForObjectDetection", tiny.detector, "detr", scenes, smoothed=False)}
+SCENES = {"scenes": unsmoothed("DetectionForObjectDetection", tiny.detector, "detr", scenes)}
 
 
 def captions() -> list[Example]:
@@ -349,32 +338,14 @@ def make_trainer(
     model: PreTrainedModel, examples: list[Example], batch_size: int, accumulate: int, **arguments: Any
 ) -> Trainer:
     collate = arguments.pop("collate", pad)
-    settings = TrainingArguments(
-        **{
-            "output_dir": tempfile.mkdtemp(),
-            "per_device_train_batch_size": batch_size,
-            "gradient_accumulation_steps": accumulate,
-            "num_train_epochs": 1,
-            "max_grad_norm": 0.0,
-            "use_cpu": True,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "remove_unused_columns": False,
-            **arguments,
-        }
-    )
+    silent = {"report_to": "none", "disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no"}
+    parts = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulate}
+    plain = {"num_train_epochs": 1, "max_grad_norm": 0.0, "use_cpu": True, "remove_unused_columns": False}
+    settings = TrainingArguments(**{"output_dir": tempfile.mkdtemp(), **silent, **parts, **plain, **arguments})
     descent = torch.optim.SGD(model.parameters(), lr=1.0)
     constant = torch.optim.lr_scheduler.LambdaLR(descent, lambda step: 1.0)
-    return Trainer(
-        model,
-        settings,
-        data_collator=lambda rows: double(collate(rows)),
-        train_dataset=examples,
-        eval_dataset=examples,
-        optimizers=(descent, constant),
-    )
+    data = {"train_dataset": examples, "eval_dataset": examples, "data_collator": lambda rows: double(collate(rows))}
+    return Trainer(model, settings, optimizers=(descent, constant), **data)
 
 
 def accelerate_step(task: Task, smoothing: float, *, batch_size: int) -> Gradients:

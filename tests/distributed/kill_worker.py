@@ -86,7 +86,7 @@ class Child:
         self.observe(Loop, "step", "step", self.note)
         self.observe(Loop, "evaluate", "evaluation")
         self.observe(CheckpointManager, "save", "save")
-        self.observe(Checkpoints, "write", "write")
+        self.observe(Checkpoints, "save", "write")
         out = [f"out={self.folder}"] if self.job.get("out", True) else []
         return cli.main(["train", *WORDS, *out, *self.job.get("words", [])])
 

@@ -30,7 +30,6 @@ from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.contrastive import batch_loss
 from qkv.scripts.tasks.task import Answer, Task
-from qkv.scripts.training import loop as loop_module
 from qkv.scripts.training.accelerator import build_accelerator, data_parallel, full_model, make_model, seed_ranks
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.state import capture, restore
@@ -209,11 +208,6 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
     return found, full_model(loop.accelerator, loop.model)
 
 
-def own_means(accelerator: Any, values: Tensor) -> Tensor:
-    """The usual mistake: each process divides by its own targets."""
-    return values * data_parallel(accelerator)[1]
-
-
 def main(place: str, trainings: str, steps: str) -> None:
     """Train (case, engine, dtype) one after the other; the main process saves the models."""
     folder = Path(place)
@@ -226,7 +220,3 @@ def main(place: str, trainings: str, steps: str) -> None:
         else:
             own.mkdir(parents=True, exist_ok=True)
         (own / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
-    loop_module.reduce_sum = own_means
-    with fresh_state():
-        mistaken, _ = curve("decoder", "float64", int(steps), strategy="ddp")
-    (folder / f"mistaken-{os.environ['RANK']}.json").write_text(json.dumps(mistaken))

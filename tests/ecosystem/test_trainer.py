@@ -112,15 +112,6 @@ def test_pairs_in_chunks_are_one_big_batch(references: dict) -> None:
     assert furthest(references["pairs in chunks", 0.0], references["pairs", 0.0]) <= 1e-10
 
 
-def test_pairs_in_micro_batches_are_the_mean_of_smaller_contests(references: dict) -> None:
-    options = {"collate": worker.paired, "train_sampling_strategy": "sequential"}
-    actual = worker.trainer_step(worker.PAIRS, 0.0, batch_size=2, accumulate=4, **options)
-    contests = [worker.contest(worker.PAIRS, slice(at, at + 2)) for at in range(0, ROWS, 2)]
-    expected = {name: sum(contest[name] for contest in contests) / 4 for name in actual}
-    assert_same_gradients(actual, expected)
-    assert furthest(actual, references["pairs", 0.0]) > 1e-2
-
-
 # Trainer's own options ------------------------------------------------------------------------------------------------
 
 
@@ -197,44 +188,14 @@ def test_every_head_trains(case: tiny.Case) -> None:
 
 @pytest.mark.parametrize("name", ["seq2seq", "speech"])
 def test_sequence_to_sequence_trainer_generates_predictions(name: str, tmp_path: Path) -> None:
-    task = TASKS[name]
-    model, examples = task.model().eval(), task.examples()
-    settings = Seq2SeqTrainingArguments(
-        str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, predict_with_generate=True
-    )
-    trainer = Seq2SeqTrainer(model, settings, data_collator=worker.pad)
-    predictions = trainer.predict(examples, max_new_tokens=6, num_beams=2).predictions
-    batch = worker.pad(examples)
-    del batch["labels"]
-    expected = model.generate(**batch, max_new_tokens=6, num_beams=2)
+    model, examples = TASKS[name].model().eval(), TASKS[name].examples()
+    quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
+    settings = Seq2SeqTrainingArguments(str(tmp_path), **quiet, predict_with_generate=True)
+    options = {"max_new_tokens": 6, "num_beams": 2}
+    predictions = Seq2SeqTrainer(model, settings, data_collator=worker.pad).predict(examples, **options).predictions
+    batch = {key: value for key, value in worker.pad(examples).items() if key != "labels"}
+    expected = model.generate(**batch, **options)
     assert (predictions[:, : expected.shape[1]] == expected.numpy()).all()
-
-
-@pytest.mark.parametrize("column", ["length", None])
-def test_batches_of_like_length_are_the_same_step(column: str | None, references: dict) -> None:
-    """`group_by_length`: less padding, and not one gradient that differs."""
-    widths: list[int] = []
-
-    def collate(rows: list) -> dict[str, Tensor]:
-        batch = worker.pad([{key: value for key, value in row.items() if key != "length"} for row in rows])
-        widths.append(batch["input_ids"].shape[1])
-        return batch
-
-    examples = [dict(row, **({column: len(row["input_ids"])} if column else {})) for row in TASKS["mlm"].examples()]
-    model = TASKS["mlm"].model()
-    start = worker.start_of(model)
-    options = {"train_sampling_strategy": "group_by_length", "collate": collate, "dataloader_num_workers": 0}
-    worker.make_trainer(model, examples, 2, 4, **options).train()
-    lengths = sorted(worker.LENGTHS)
-    assert sum(widths) == sum(lengths[1::2])  # each batch as wide as the longer of two neighbours
-    assert_same_gradients(worker.moved(model, start), references["mlm", 0.0])
-
-
-def test_trainer_keeps_the_columns_that_forward_names() -> None:
-    for name, task in TASKS.items():
-        trainer = worker.make_trainer(task.model(), task.examples(), 4, 1, remove_unused_columns=True)
-        trainer._set_signature_columns_if_needed()
-        assert set(task.examples()[0]) - {"scores"} <= set(trainer._signature_columns), name
 
 
 # Collators ------------------------------------------------------------------------------------------------------------

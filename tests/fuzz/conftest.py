@@ -1,7 +1,7 @@
 """The page and the record of what damaged files ended in: `QKV_FUZZ=100000 pytest tests/fuzz --page FILE`."""
 
 import pytest
-from limits import BASE, SECONDS
+from kinds import BASE, SECONDS
 
 from pages import RecordedPage
 

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kind import Kind, unchanged
+from kinds import Kind, unchanged
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import keys
 import qkv
 import tiny
 from qkv.configuration.saved_config import check_saved_config
-from qkv.modeling.conversion.files import named, read_json, wrong_values
+from qkv.modeling.conversion.files import named, read_json, unreadable
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.files import file_row
-from qkv.scripts.publishing.integrity.manifest import SIGNATURE, read_manifest
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE, file_row, read_manifest
 from qkv.scripts.publishing.integrity.signature import sign, signature_row, signer
 
 
@@ -56,7 +55,7 @@ def torch_overflow() -> Iterator[None]:
 def load_config(path: Path) -> qkv.QkvDecoderConfig:
     """Read a config, and build its model without memory."""
     named(path.parent)
-    with wrong_values(path.parent):
+    with unreadable(path.parent):
         config = qkv.QkvDecoderConfig.from_dict(check_saved_config(read_json(path)))
         if config.num_hidden_layers < 50:
             with torch.device("meta"), torch_overflow():

@@ -20,8 +20,7 @@ import data_kinds
 import model_kinds
 import pytest
 from damage import changed
-from kind import Kind
-from limits import Meter, nothing_forbidden
+from kinds import Kind, Meter, nothing_forbidden
 
 import qkv
 import tables
@@ -91,8 +90,8 @@ def test_damage_ends_in_a_sentence(name: str, tmp_path: Path, page: RecordedPage
     assert not failures, "\n\n".join(failures)
     assert outcomes["refused"]
     if meter:
-        memory = {"memory MiB": round(meter.memory / 2**20, 1), "largest input": meter.largest}
-        times = {"seconds": round(meter.seconds, 3), "slowest input": meter.slowest}
+        memory = {"memory MiB": round(meter.largest[0] / 2**20, 1), "largest input": meter.largest[1]}
+        times = {"seconds": round(meter.slowest[0], 3), "slowest input": meter.slowest[1]}
         counts = {each: outcomes[each] for each in ("refused", "read", "not changed")}
         page.add(name, SEED, began, inputs=TRIES, different=len(seen), **counts, **times, **memory)
 

@@ -1,39 +1,40 @@
-"""Shared code of client processes: repositories of their own, errors as values, answers as JSON.
+"""The process of a `Client`: JSON orders come in, one a line, and what came of each goes out.
 
-The clients read HF_ENDPOINT and HF_HOME when they are imported, so each set of jobs is a process of its own.
+An order is the words of a qkv command, or the name of a function in a file of this folder. With `clean` on the command line
+qkv cannot be imported.
 """
 
+import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from typing import Any
 
-Jobs = dict[str, Callable[[], Any]]
+if "clean" in sys.argv:
+    sys.modules["qkv"] = None  # type: ignore[assignment]
+else:
+    import checkout  # noqa: F401  before what it makes importable
+    from qkv.scripts.cli import main
+    from qkv.scripts.common import phases
+
+    phases.MOMENT = 3600.0  # a busy machine would name phases between what a test reads
 
 
-def named(label: str) -> str:
-    """The repository of that label in this run of the tests."""
-    return f"{os.environ['QKV_TEST_NAMESPACE']}/qkv-test-{os.environ['QKV_TEST_RUN']}-{label}"
-
-
-def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
-    """Return how a call failed: the exception, its HTTP status, its message; None, None and empty if it did not."""
+def called(path: str) -> dict[str, Any]:
+    """The result of a function, or its traceback."""
+    module, _, name = path.partition(".")
     try:
-        call(*arguments, **options)
-    except Exception as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        return {"kind": type(error).__name__, "status": status, "message": str(error)}
-    return {"kind": None, "status": None, "message": ""}
+        return {"result": getattr(import_module(module), name)()}
+    except Exception:
+        return {"traceback": traceback.format_exc()[:3000]}
 
 
-def main(jobs: Jobs) -> None:
-    """Do the jobs named on the command line and print what each found; one that fails leaves its traceback."""
-    answers: dict[str, Any] = {}
-    for name in sys.argv[1:]:
-        try:
-            answers[name] = jobs[name]()
-        except Exception:
-            answers[name] = {"traceback": traceback.format_exc()[:3000]}
-    print(json.dumps(answers))
+for line in sys.stdin:
+    order = json.loads(line)
+    os.environ.update(order["environment"])
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        answer = called(order["function"]) if "function" in order else {"status": main(order["words"])}
+    print(json.dumps({**answer, "out": out.getvalue(), "err": err.getvalue()}), flush=True)

@@ -10,7 +10,6 @@ from huggingface_hub import HfApi
 from PIL import Image
 
 import checkout  # noqa: F401
-from client import main, named
 from qkv.scripts.data.loading import identity, read, splits
 from qkv.scripts.data.validation import check_image
 
@@ -22,11 +21,10 @@ def lines(words: list[str]) -> bytes:
     return "".join(json.dumps({"text": word}) + "\n" for word in words).encode()
 
 
-def make(label: str, *commits: dict[str, bytes]) -> tuple[str, list[str]]:
-    """A data set, and its commits."""
-    name = named(label)
+def make(name: str, *commits: dict[str, bytes]) -> list[str]:
+    """Make a data set, and return its commits."""
     api.create_repo(name, repo_type="dataset", private=True)
-    return name, [
+    return [
         api.create_commit(name, [Add(*item) for item in files.items()], commit_message="data", repo_type="dataset").oid
         for files in commits
     ]
@@ -38,23 +36,20 @@ def words(name: str, **options: Any) -> list[str]:
 
 def tables() -> Any:
     """Two versions of a data set with two splits."""
-    old = {"train.jsonl": lines([f"old {n}" for n in range(6)]), "test.jsonl": lines(["tested"])}
-    name, (first, second) = make("tables", old, {"train.jsonl": lines([f"new {n}" for n in range(4)])})
-    try:
-        return {
-            "table": words(name),
-            "stream": words(name, streaming=True),
-            "table at first": words(f"{name}@{first}"),
-            "stream at first": words(f"{name}@{first}", streaming=True),
-            "splits": splits(name),
-            "test": words(name, split="test"),
-            "identity": identity(name),
-            "identity at first": identity(f"{name}@{first}"),
-            "first": first,
-            "second": second,
-        }
-    finally:
-        api.delete_repo(name, repo_type="dataset")
+    name, old = "alice/tables", {"train.jsonl": lines([f"old {n}" for n in range(6)]), "test.jsonl": lines(["tested"])}
+    first, second = make(name, old, {"train.jsonl": lines([f"new {n}" for n in range(4)])})
+    return {
+        "table": words(name),
+        "stream": words(name, streaming=True),
+        "table at first": words(f"{name}@{first}"),
+        "stream at first": words(f"{name}@{first}", streaming=True),
+        "splits": splits(name),
+        "test": words(name, split="test"),
+        "identity": identity(name),
+        "identity at first": identity(f"{name}@{first}"),
+        "first": first,
+        "second": second,
+    }
 
 
 def png(shade: int) -> bytes:
@@ -65,15 +60,11 @@ def png(shade: int) -> bytes:
 
 def pictures() -> Any:
     """An image folder."""
-    name, _ = make("pictures", {"train/cat/1.png": png(1), "train/dog/1.png": png(2)})
-    try:
-        found = {"table": read(name), "stream": read(name, streaming=True)}
-        return {
-            form: [[record["label"], check_image(record["image"]).size] for record in data]
-            for form, data in found.items()
-        }
-    finally:
-        api.delete_repo(name, repo_type="dataset")
+    make("alice/pictures", {"train/cat/1.png": png(1), "train/dog/1.png": png(2)})
+    found = {"table": read("alice/pictures"), "stream": read("alice/pictures", streaming=True)}
+    return {
+        form: [[record["label"], check_image(record["image"]).size] for record in data] for form, data in found.items()
+    }
 
 
 def said(where: str, **options: Any) -> str:
@@ -85,18 +76,9 @@ def said(where: str, **options: Any) -> str:
 
 
 def missing() -> Any:
-    name, _ = make("missing", {"train.jsonl": lines(["one"])})
-    try:
-        return {
-            "nobody": said(f"{name}-nobody"),
-            "split": said(name, split="validation"),
-            "column": said(name, columns=["txt"]),
-        }
-    finally:
-        api.delete_repo(name, repo_type="dataset")
-
-
-JOBS = {job.__name__: job for job in (tables, pictures, missing)}
-
-if __name__ == "__main__":
-    main(JOBS)
+    make("alice/missing", {"train.jsonl": lines(["one"])})
+    return {
+        "nobody": said("alice/nobody"),
+        "split": said("alice/missing", split="validation"),
+        "column": said("alice/missing", columns=["txt"]),
+    }

@@ -7,7 +7,7 @@ import pytest
 
 import own_runs
 import stock_folders
-from endpoint import Commands
+from endpoint import client
 from loopback import serving
 from loopback.server import environment
 
@@ -26,17 +26,16 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
             make(place / make.__name__)
             hub.put(f"alice/{make.__name__}", place / make.__name__)
         variables = environment(hub.url, place / "home", "hf_alice", XDG_CACHE_HOME=place / "cache")
-        commands = Commands(variables, place)
+        with client(variables, place) as asked:
 
-        def run(*words: str) -> str:
-            answer = commands.run(*words)
-            assert answer["status"] == 0, answer["err"]
-            return answer["out"] + answer["err"]
+            def run(*words: str) -> str:
+                answer = asked.run(*words)
+                assert answer["status"] == 0, answer["err"]
+                return answer["out"] + answer["err"]
 
-        run("train", "classes/classes.jsonl", *own_runs.KINDS["classes"], "out=run")
-        run("publish", "run", "alice/run", "--private", "--tag", "v1")
-        yield run
-        commands.end()
+            run("train", "classes/classes.jsonl", *own_runs.KINDS["classes"], "out=run")
+            run("publish", "run", "alice/run", "--private", "--tag", "v1")
+            yield run
 
 
 @pytest.mark.parametrize("init", ["alice/run", "alice/run@v1", "alice/bert"])

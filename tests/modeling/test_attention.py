@@ -22,11 +22,8 @@ def config_of(stack=encoder, **fields):
 
 
 def loop(module, x_q, x_kv, config, **given):
-    weights = [
-        tensor
-        for layer in (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
-        for tensor in (layer.weight, layer.bias)
-    ]
+    layers = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
+    weights = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
     scale = config.attention_multiplier
     heads = (config.num_attention_heads, config.num_key_value_heads)
     return reference.multi_head_attention(x_q, x_kv, *weights, *heads, scale=scale, gate=gate_of(module), **given)
@@ -74,36 +71,29 @@ def test_cross_attention(groups):
     assert_same(weights, expected_weights, hidden, memory)
 
 
+def normed(norm):
+    if hasattr(norm, "bias"):
+        return lambda heads: reference.layer_norm(heads, norm.weight, norm.bias, norm.eps)
+    return lambda heads: reference.rms_norm(heads, norm.weight, norm.eps)
+
+
 @GROUPS
-@pytest.mark.parametrize("kind", ["layer", "rms"])
-def test_queries_and_keys_may_be_normalised(groups, kind):
-    """Head by head, before anything else happens to them, in self- and in cross-attention."""
-    fields = {"query_key_norm": True, "norm": kind, "norm_eps": 0.1, "num_key_value_heads": groups}
-    config = config_of(decoder, cross_attention=True, **fields)
-
-    def normed(norm):
-        if kind == "layer":
-            return lambda heads: reference.layer_norm(heads, norm.weight, norm.bias, norm.eps)
-        return lambda heads: reference.rms_norm(heads, norm.weight, norm.eps)
-
+@pytest.mark.parametrize("kind", ["layer", "rms", "gate"])
+def test_heads_may_be_normalised_and_gated(groups, kind):
+    """Queries and keys before anything else happens to them, and what is read; in self- and in cross-attention."""
+    fields = {"attention_gate": True} if kind == "gate" else {"query_key_norm": True, "norm": kind, "norm_eps": 0.1}
+    config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, **fields)
     hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
     for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
         module = jittered(module).eval()
-        hooks = {"rotate_query": normed(module.q_norm), "rotate_key": normed(module.k_norm)}
+        norms = {"rotate_query": module.q_norm, "rotate_key": module.k_norm} if kind != "gate" else {}
+        hooks = {name: normed(norm) for name, norm in norms.items()}
         mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
         assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
 
 
-@GROUPS
-def test_what_heads_read_may_be_gated(groups):
-    """By the input of the queries, in self- and in cross-attention; a fresh gate is nearly open for every token."""
-    config = config_of(decoder, cross_attention=True, attention_gate=True, num_key_value_heads=groups)
-    hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
-    for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
-        module = jittered(module).eval()
-        mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
-        assert_same(mixed, loop(module, hidden, given[-1], config)[0], *given, *module.parameters())
-    gate = QkvDecoderModel(config).layers[0].cross_attn.g_proj
+def test_a_gate_is_open_at_first():
+    gate = QkvDecoderModel(config_of(decoder, attention_gate=True)).layers[0].self_attn.g_proj
     assert not gate.weight.any() and (gate.bias == 1).all()
 
 
@@ -113,13 +103,10 @@ def test_only_the_listed_projections_have_a_bias():
         assert {name.split(".")[0] for name, _ in module.named_parameters() if name.endswith("bias")} == {*biased}
 
 
-def test_causality_is_said_to_backends_that_get_no_mask():
+def test_causality_and_window_are_said_to_backends_that_build_no_mask():
     """sdpa takes a module without `is_causal` for a causal one."""
     assert [SelfAttention(config_of(stack), 0).is_causal for stack in (encoder, decoder)] == [False, True]
     assert CrossAttention(config_of(decoder, cross_attention=True), 0).is_causal is False
-
-
-def test_window_is_said_to_backends_that_build_no_mask():
     config = config_of(pattern=["full", "sliding", "block_sparse"], sliding_window=3)
     assert [SelfAttention(config, layer).sliding_window for layer in range(3)] == [None, 3, None]
 

@@ -1,4 +1,4 @@
-"""Every family starts, ties and describes itself as transformers expects."""
+"""Every family starts and describes itself as transformers expects; ties are in `test_contract.py`."""
 
 import pytest
 import torch
@@ -7,85 +7,50 @@ from transformers.distributed.fsdp import _resolve_tied_embed_lm_head_plan
 
 import qkv.modeling
 import tiny
-from comparison import audio, decoder, encoder, pair, vision
-from qkv.configuration import (
-    QkvDualEncoderConfig,
-    QkvEncoderDecoderConfig,
-    QkvRecurrentConfig,
-    QkvSpeechEncoderDecoderConfig,
-    QkvTextEncoderConfig,
-)
+from comparison import decoder
 from qkv.modeling.attention import Gate
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
+from qkv.modeling.normalization import NORMS
 from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
 pytestmark = pytest.mark.upstream
 
-CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
-# Made of layers with positions; recurrent cells start in their own way (tests/modeling/recurrent/test_recurrent_stack.py).
-STACKS = [name for name in CLASSES if "Recurrent" not in name]
-
-OTHERS = {"Image": vision, "Audio": audio, "QkvDetection": tiny.detector}
+CASES = {case.model_class.__name__: case for case in reversed(tiny.CASES)}
+INPUTS = {"Image": "pixel_values", "Detection": "pixel_values", "Audio": "input_features", "Speech": "input_features"}
 
 
-def config_of(name, **fields):
-    sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
-    sizes |= {"intermediate_size": 7, "max_position_embeddings": 13, **fields}
-    if "Speech" in name:
-        return QkvSpeechEncoderDecoderConfig(**sizes)
-    if "EncoderDecoder" in name:
-        return QkvEncoderDecoderConfig(**sizes)
-    if "Dual" in name or "Text" in name:
-        sizes |= {"bos_token_id": 0, "eos_token_id": 1}
-        return QkvDualEncoderConfig(**sizes) if "Dual" in name else QkvTextEncoderConfig(**sizes)
-    if "Recurrent" in name:
-        return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
-    if "Pair" in name:
-        fields.pop("position", None)
-        return pair(**fields)
-    fields |= {"contact_head": "outer_product"} if "Contact" in name else {}
-    make = decoder if "Decoder" in name else encoder
-    return next((other for part, other in OTHERS.items() if part in name), make)(**fields)
+def test_every_class_has_a_case():
+    assert CASES.keys() == {name for name in qkv.modeling.__all__ if name.startswith("Qkv")}
 
 
-def build(name, **fields):
-    return getattr(qkv.modeling, name)(config_of(name, **fields))
-
-
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", CASES)
 def test_flags(name):
-    model = build(name)
+    model, attends = CASES[name].build(), "Recurrent" not in name
     assert isinstance(model, QkvPreTrainedModel)
     # Losses take the count of the whole step; Trainer must not guess it from the signature.
     assert model.accepts_loss_kwargs
     assert model.supports_gradient_checkpointing
-    assert model._supports_sdpa == (name in STACKS)
+    assert model._supports_sdpa == attends
     # A bias for each pair of residues takes gradients, which flex attention sums up one by one.
-    assert model._supports_flex_attn == (name in STACKS and "Pair" not in name)
-    kinds = {type(module).__name__ for module in model.modules()}
-    assert set(model._no_split_modules) <= kinds
+    assert model._supports_flex_attn == (attends and "Pair" not in name)
+    assert set(model._no_split_modules) <= {type(module).__name__ for module in model.modules()}
+    read = next((given for kind, given in INPUTS.items() if name.startswith(f"Qkv{kind}")), "input_ids")
+    assert type(model).main_input_name == read
 
 
-# What CLIP has beside its halves starts in its own way as well (tests/modeling/test_modeling_dual_encoder.py), and so do
-# backbones.
-@pytest.mark.parametrize("name", [name for name in STACKS if not name.startswith(("QkvDual", "QkvDetection"))])
+# Recurrent cells, the halves of CLIP and backbones start in their own way, which their tests know.
+STARTED = [case for name, case in CASES.items() if not name.startswith(("QkvRecurrent", "QkvDual", "QkvDetection"))]
+STARTED += [case for case in tiny.CASES if case.name == "DetectionForObjectDetection-patches"]
+
+
+@pytest.mark.parametrize("case", STARTED, ids=lambda case: case.name)
 @pytest.mark.parametrize("spread", [0.02, 0.3])
-def test_initialisation(name, spread):
+def test_initialisation(case, spread):
     """Matrices and tables are normal with the config's spread, biases zero, gains one, gates nearly open."""
-    fields = {"initializer_range": spread, "position": "learned", "hidden_size": 96, "intermediate_size": 128}
-    assert_initialised(build(name, **fields), spread)
-
-
-@pytest.mark.parametrize("spread", [0.02, 0.3])
-def test_initialisation_of_a_detector_without_a_backbone(spread):
-    config = tiny.detector("patches", initializer_range=spread, hidden_size=96, intermediate_size=128)
-    assert_initialised(qkv.modeling.QkvDetectionForObjectDetection(config), spread)
-
-
-def assert_initialised(model, spread):
-    gains = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    model = case.model_class(case.config(initializer_range=spread, hidden_size=96, intermediate_size=128))
+    norms = [path for path, module in model.named_modules() if isinstance(module, tuple(NORMS.values()))]
     gates = [path for path, module in model.named_modules() if isinstance(module, Gate)]
-    gains |= {f"{path}.bias" for path in gates}
+    gains = {*(f"{path}.weight" for path in norms), *(f"{path}.bias" for path in gates)}
     for key, parameter in model.named_parameters():
         if key in gains:
             assert torch.equal(parameter, torch.ones_like(parameter)), key
@@ -107,9 +72,8 @@ def test_position_encodings_that_a_checkpoint_lacks_are_initialised(word):
     config = decoder(position=word, **{"text_length": 4, "grid_columns": 3} if word == "grid" else {})
     fresh, loaded = qkv.modeling.QkvDecoderForCausalLM(config).state_dict(), without_a_checkpoint(config)
     assert all(torch.isfinite(value).all() for value in loaded.values())
-    assert {name: value.std(correction=0) > 0 for name, value in loaded.items()} == {
-        name: value.std(correction=0) > 0 for name, value in fresh.items()
-    }
+    drawn = [{name: value.std(correction=0) > 0 for name, value in each.items()} for each in (loaded, fresh)]
+    assert drawn[0] == drawn[1]
 
 
 class Ramp(Position):
@@ -127,45 +91,11 @@ def test_a_parameter_without_a_rule_keeps_its_first_value(monkeypatch):
     assert all(torch.isfinite(value).all() for value in loaded.values())
 
 
-TIED = {
-    "QkvEncoderForMaskedLM": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
-    "QkvEncoderForPreTraining": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
-    "QkvDecoderForCausalLM": {"lm_head.weight": "model.embed_tokens.weight"},
-    "QkvEncoderDecoderForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
-    "QkvSpeechEncoderDecoderForSpeechSeq2Seq": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
-    "QkvRecurrentForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
-}
-
-
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
-def test_ties(name, tie):
-    model = build(name, tie_word_embeddings=tie)
-    for tied, source in TIED.get(name, {}).items():
-        assert (model.get_parameter(tied) is model.get_parameter(source)) == tie
-    if name not in ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"):  # shared tables are another decision
-        assert model.get_expanded_tied_weights_keys() == (TIED.get(name, {}) if tie else {})
-
-
 @pytest.mark.parametrize("given", [{}, {"one": None, "other": None}, {"one": 1, "other": 2}])
 def test_exactly_one(given):
     with pytest.raises(ValueError, match="give exactly one of"):
         exactly_one(**given)
     exactly_one(one=1, other=None)
-
-
-def test_the_main_input_stands_on_the_class():
-    names = {name: getattr(qkv, name).main_input_name for name in CLASSES}
-    expected = {
-        "Image": "pixel_values",
-        "Detection": "pixel_values",
-        "Audio": "input_features",
-        "Speech": "input_features",
-    }
-    assert names == {
-        name: next((given for kind, given in expected.items() if name.startswith(f"Qkv{kind}")), "input_ids")
-        for name in CLASSES
-    }
 
 
 @pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
@@ -174,8 +104,7 @@ def test_the_plan_of_sharding_names_modules_and_no_weight_twice(case):
     plan = _resolve_tied_embed_lm_head_plan(model.fsdp_plan, model)
     for name in plan:
         model.get_submodule(name.removesuffix(".*"))  # raises where there is none
-    sharded = [
-        parameter for name in model._expand_parallel_plan(plan) for parameter in model.get_submodule(name).parameters()
-    ]
+    parts = map(model.get_submodule, model._expand_parallel_plan(plan))
+    sharded = [parameter for part in parts for parameter in part.parameters()]
     assert sharded
     assert len(set(sharded)) == len(sharded)

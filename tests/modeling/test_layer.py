@@ -1,67 +1,139 @@
-"""A layer that reads memory is its three branches, each a residual line, in the order of the figure."""
+"""The parts of a layer are those of the papers: norms, residual connections, feed-forward networks, and layers dropped."""
+
+from typing import get_args
 
 import pytest
 import torch
+from torch import nn
 
 import reference
-from comparison import assert_same, decoder, draw, jittered
-from qkv.modeling.context import LayerContext, Memory
+from comparison import EXACT, assert_same, decoder, draw, jittered
+from qkv.configuration.axes import ActivationName
+from qkv.modeling.feed_forward import FEED_FORWARDS
 from qkv.modeling.layer import Layer
+from qkv.modeling.normalization import NORMS, Residual
 
 ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}
-EVERY_ORDER = pytest.mark.parametrize("norm_first", ORDERS, ids=["pre-norm", "post-norm"])
 
 
-def config_of(**fields):
-    return decoder(**{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "gelu_new", **fields})
+def assert_share(dropped, rate):
+    """So many are true, within five standard deviations of a binomial share."""
+    assert abs(dropped.double().mean().item() - rate) <= 5 * (rate * (1 - rate) / dropped.numel()) ** 0.5
 
 
-def attend(module, config, x_q, x_kv, **given):
-    weights = [
-        tensor
-        for layer in (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
-        for tensor in (layer.weight, layer.bias)
-    ]
-    heads = (config.num_attention_heads, config.num_key_value_heads)
-    return reference.multi_head_attention(x_q, x_kv, *weights, *heads, **given)[0]
+# Norms and residual connections ---------------------------------------------------------------------------------------
 
 
-def norm(residual):
-    return lambda x: reference.layer_norm(x, residual.norm.weight, residual.norm.bias, residual.norm.eps)
+def loop(norm):
+    """The slow counterpart of a norm, on the same parameters."""
+    if isinstance(norm, nn.LayerNorm):
+        return lambda x: reference.layer_norm(x, norm.weight, norm.bias, norm.eps)
+    return lambda x: reference.rms_norm(x, norm.weight, norm.eps)
 
 
-def loop(layer, config, hidden, memory=None):
-    add, causal = ORDERS[config.norm_first], {"visible": lambda b, t, s: s <= t}
-    hidden = add(hidden, lambda x: attend(layer.self_attn, config, x, x, **causal), norm(layer.self_attn_residual))
-    if memory is not None:
-        hidden = add(hidden, lambda x: attend(layer.cross_attn, config, x, memory), norm(layer.cross_attn_residual))
-    up, down = layer.mlp.up_proj, layer.mlp.down_proj
+@pytest.mark.parametrize("word", NORMS)
+@pytest.mark.parametrize("shape", [(6,), (2, 3, 6)], ids=str)
+@pytest.mark.parametrize("eps", [1e-12, 0.5])
+def test_norm(word, shape, eps):
+    norm, hidden = jittered(NORMS[word](decoder(norm=word, norm_eps=eps))), draw(*shape)
+    assert_same(norm(hidden), loop(norm)(hidden), hidden, *norm.parameters())
 
-    def feed_forward(x):
-        return reference.mlp(x, up.weight, up.bias, down.weight, down.bias, reference.gelu_new)
 
-    return add(hidden, feed_forward, norm(layer.mlp_residual))
+def test_rms_norm_of_half_precision_is_taken_in_single():
+    """The square of 300 does not fit into float16."""
+    norm = NORMS["rms"](decoder(norm="rms")).half()
+    large = torch.full((1, 6), 300.0, dtype=torch.float16)
+    assert torch.equal(norm(large), torch.ones(1, 6, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("word", NORMS)
+def test_norm_of_another_width(word):
+    norm, heads = jittered(NORMS[word](decoder(norm=word, norm_bias=False), 4)), draw(2, 3, 5, 4)
+    assert getattr(norm, "bias", None) is None
+    assert_same(norm(heads), loop(norm)(heads), heads, *norm.parameters())
+
+
+@pytest.mark.parametrize("norm_first", ORDERS)
+def test_residual_with_layer_scale(norm_first):
+    residual = Residual(decoder(norm_first=norm_first, layer_scale=0.3), 0).eval()
+    assert residual.layer_scale.tolist() == pytest.approx([0.3] * 6)
+    residual, branch, hidden = jittered(residual), jittered(nn.Linear(6, 6)), draw(2, 3, 6)
+
+    def scaled(x):
+        return reference.layer_scale(branch(x), residual.layer_scale)
+
+    actual = residual(hidden, branch(residual.input(hidden)))
+    expected = ORDERS[norm_first](hidden, scaled, loop(residual.norm))
+    assert_same(actual, expected, hidden, *residual.parameters(), *branch.parameters())
+
+
+def test_a_residual_without_a_norm():
+    residual, hidden = Residual(decoder(), 0, normed=False).eval(), draw(2, 3, 6)
+    assert not list(residual.parameters())
+    assert_same(residual(hidden, torch.sin(residual.input(hidden))), hidden + torch.sin(hidden), hidden)
+
+
+def test_only_the_first_norm_may_be_skipped():
+    config = decoder(embedding_norm="instead")
+    for index, names in ((0, {"mlp_residual"}), (1, {"self_attn_residual", "mlp_residual"})):
+        assert {name.split(".")[0] for name, _ in Layer(config, index).named_parameters() if "norm" in name} == names
+
+
+def test_drop_path_rises_linearly_with_depth():
+    config = decoder(num_hidden_layers=5, drop_path_rate=0.4)
+    assert [Residual(config, index).drop_path for index in range(5)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert Residual(decoder(num_hidden_layers=1, drop_path_rate=0.4), 0).drop_path == 0
+
+
+def test_drop_path_drops_whole_samples_of_the_branch_and_keeps_the_expected_value():
+    residual = Residual(decoder(drop_path_rate=0.3), 2).train()
+    branch, hidden = torch.rand(20_000, 3, 6) + 0.5, torch.randn(20_000, 3, 6)
+    kept = (residual.drop(branch) != 0).flatten(1)
+    assert torch.equal(kept.all(1), kept.any(1))
+    assert_share(~kept[:, 0], 0.3)
+    dropped = residual(hidden, branch) - hidden
+    gone = dropped.abs().amax((1, 2)) <= 1e-5
+    assert_share(gone, 0.3)
+    assert (dropped - branch / 0.7)[~gone].abs().max() <= 1e-5
+    assert torch.equal(residual.eval().drop(branch), branch)
+
+
+def test_residual_dropout_acts_on_components():
+    residual = Residual(decoder(residual_dropout=0.25), 0).train()
+    dropped = residual.drop(torch.ones(200, 10, 6))
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert_share(dropped == 0, 0.25)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_a_layer_is_skipped_in_training_as_often_as_it_should_be(rate):
-    layer, hidden = jittered(Layer(config_of(layerdrop=rate), 0)), draw(2, 5, 6)
-    torch.manual_seed(0)
-    skipped = [layer.train()(hidden) is hidden for _ in range(400)]
-    assert abs(sum(skipped) / 400 - rate) < 0.07 * bool(rate) + 1e-9
-    assert all(layer.eval()(hidden) is not hidden for _ in range(20))
+    layer, hidden = jittered(Layer(decoder(layerdrop=rate), 0)), draw(2, 5, 6)
+    assert_share(torch.tensor([layer.train()(hidden) is hidden for _ in range(200)]), rate)
+    assert all(layer.eval()(hidden) is not hidden for _ in range(9))
 
 
-@EVERY_ORDER
-def test_layer_that_reads_memory(norm_first):
-    config, hidden, memory = config_of(norm_first=norm_first, cross_attention=True), draw(2, 5, 6), draw(2, 7, 6)
-    layer = jittered(Layer(config, 0)).eval()
-    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    actual = layer(hidden, LayerContext(causal, memory=Memory(memory)))
-    assert_same(actual, loop(layer, config, hidden, memory), hidden, memory, *layer.parameters())
+# Feed-forward networks ------------------------------------------------------------------------------------------------
 
 
-def test_only_the_first_norm_may_be_skipped():
-    config = config_of(embedding_norm="instead")
-    for index, names in ((0, {"mlp_residual"}), (1, {"self_attn_residual", "mlp_residual"})):
-        assert {name.split(".")[0] for name, _ in Layer(config, index).named_parameters() if "norm" in name} == names
+@pytest.mark.parametrize("act", get_args(ActivationName))
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("word", FEED_FORWARDS)
+def test_feed_forward(word, bias, act):
+    module = jittered(FEED_FORWARDS[word](decoder(feed_forward=word, hidden_act=act, mlp_bias=bias))).eval()
+    hidden, names = draw(2, 5, 6), ("gate_proj", "up_proj", "down_proj") if word == "glu" else ("up_proj", "down_proj")
+    weights = [weight for name in names for weight in (getattr(module, name).weight, getattr(module, name).bias)]
+    expected = getattr(reference, word)(hidden, *weights, reference.ACTIVATIONS[act])
+    assert_same(module(hidden), expected, hidden, *module.parameters())
+    assert len(list(module.parameters())) == len(names) * (2 if bias else 1)
+
+
+@pytest.mark.parametrize("word", FEED_FORWARDS)
+def test_dropout_acts_on_inner_units(word):
+    """One unit dropped at a position takes its column of the last matrix with it, in all components at once."""
+    config = decoder(feed_forward=word, activation_dropout=0.25, intermediate_size=1, mlp_bias=False)
+    module, hidden = jittered(FEED_FORWARDS[word](config)), draw(1, 4000, 6)
+    dropped, kept = module.train()(hidden), module.eval()(hidden)
+    gone = dropped == 0
+    assert torch.equal(gone.all(-1), gone.any(-1))
+    assert ((dropped - kept / 0.75).abs().amax(-1) <= EXACT)[~gone[..., 0]].all()
+    assert_share(gone[..., 0], 0.25)

@@ -48,10 +48,8 @@ def test_scores_are_cosines_times_the_scale() -> None:
     assert torch.equal(output.logits_per_text, output.logits_per_image.T)
     for embeds in (output.text_embeds, output.image_embeds):
         assert_close(embeds.norm(dim=-1), torch.ones(5))
-    assert output.loss is None and model.get_image_features(inputs["pixel_values"], return_dict=False)[1].shape == (
-        5,
-        20,
-    )
+    assert output.loss is None
+    assert model.get_image_features(inputs["pixel_values"], return_dict=False)[1].shape == (5, 20)
 
 
 @torch.no_grad()
@@ -64,16 +62,13 @@ def test_any_number_of_texts_is_compared_with_any_number_of_images(images: int) 
         model(**inputs, return_loss=True)
 
 
-def test_a_text_without_an_end_is_refused() -> None:
+def test_texts_without_an_end_or_an_image_are_refused() -> None:
     inputs = rows()
+    with raises_sentence("pixel_values", "get_text_features"):
+        build()(inputs["input_ids"])
     inputs["input_ids"][2] = 5
     with raises_sentence("input_ids", "eos_token_id=3", "pooling='end'"):
         build()(**inputs)
-
-
-def test_a_text_alone_is_not_compared() -> None:
-    with raises_sentence("pixel_values", "get_text_features"):
-        build()(rows()["input_ids"])
 
 
 # Training -------------------------------------------------------------------------------------------------------------
@@ -88,7 +83,7 @@ def learned(model: QkvDualEncoderModel, **inputs: Any) -> tuple[Any, dict[str, T
     return output, {name: value.grad for name, value in model.named_parameters()}
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 7])
+@pytest.mark.parametrize("size", [1, 2, 7])
 def test_chunks_make_the_whole_batch(size: int) -> None:
     asked = {"output_hidden_states": True, "output_attentions": True, "position_ids": torch.arange(9)[None]}
     whole, expected = learned(build(), **rows(), **asked)
@@ -124,21 +119,3 @@ def test_the_scale_is_taken_back_to_its_limit_in_training() -> None:
     model.logit_scale.requires_grad_(False).fill_(9.0)
     model(**inputs)
     assert model.logit_scale == 9.0
-
-
-# Compilers ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", [True, False])
-def test_compiled_it_gives_the_same(training: bool) -> None:
-    model, inputs = build().train(training), rows()
-    expected = model(**inputs, return_loss=True)
-    expected.loss.backward()
-    gradient = model.logit_scale.grad.clone()
-    model.zero_grad()
-    output = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs, return_loss=True)
-    assert_close(output.logits_per_image, expected.logits_per_image)
-    assert_close(output.loss, expected.loss)
-    output.loss.backward()
-    assert_close(model.logit_scale.grad, gradient)

@@ -21,14 +21,6 @@ from qkv.modeling import (
 )
 
 
-def test_pretraining_adds_up_over_parts_of_a_step() -> None:
-    # The count of a step is one of masked words; parts that hold equally many share the sentences equally.
-    model, inputs = tiny.precise(QkvEncoderForPreTraining), tiny.pretraining()
-    inputs["labels"] = torch.where(torch.arange(tiny.LENGTH) < 3, inputs["input_ids"], -100)
-    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
-    assert_close(sum(model(**part, num_items_in_batch=torch.tensor(6)).loss for part in parts), model(**inputs).loss)
-
-
 def replaced(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     labels = (torch.arange(tiny.LENGTH) % 3 == 0).long().expand(tiny.BATCH, -1).clone()
     labels[:, 1] = -100
@@ -46,13 +38,6 @@ def test_every_real_token_is_told_from_a_replaced_one() -> None:
     torch.nn.init.zeros_(model.classifier.score.weight)
     torch.nn.init.zeros_(model.classifier.score.bias)
     assert model(**inputs).loss.item() == pytest.approx(math.log(2))
-
-
-def test_replaced_tokens_add_up_over_parts_of_a_step() -> None:
-    model, inputs = tiny.precise(QkvEncoderForReplacedTokenDetection), replaced(**tiny.text())
-    count = ((inputs["labels"] != -100) & inputs["attention_mask"].bool()).sum()
-    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
-    assert_close(sum(model(**part, num_items_in_batch=count).loss for part in parts), model(**inputs).loss)
 
 
 def test_labels_of_replaced_tokens_are_refused_unless_they_fit() -> None:
@@ -90,16 +75,6 @@ def test_contacts_of_residues_are_learned(head: str) -> None:
 
 
 @CONTACTS
-def test_contacts_add_up_over_parts_of_a_step(head: str) -> None:
-    model, inputs = tiny.precise(QkvEncoderForContactPrediction, contact_head=head), tiny.text()
-    inputs["labels"] = contact_map()
-    inputs["labels"][1, 5:], inputs["labels"][1, :, 5:] = -100, -100
-    count = (inputs["labels"] != -100).sum()
-    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
-    assert_close(sum(model(**part, num_items_in_batch=count).loss for part in parts), model(**inputs).loss)
-
-
-@CONTACTS
 def test_contacts_stand_at_the_residues_wherever_padding_is(head: str) -> None:
     model = tiny.precise(QkvEncoderForContactPrediction, "local", contact_head=head)
     right, size = tiny.text(), tiny.LENGTH - 2
@@ -118,18 +93,6 @@ def test_contacts_need_no_choice_of_an_attention_backend() -> None:
     eager = tiny.precise(QkvEncoderForContactPrediction, contact_head="attention", attn_implementation="eager")
     assert_close(model(**tiny.text()).logits, eager(**tiny.text()).logits, rtol=0, atol=1e-12)
     assert model(**tiny.text()).attentions is None and len(model(**tiny.text(), output_attentions=True).attentions) == 2
-
-
-@pytest.mark.slow
-@CONTACTS
-def test_contacts_are_compiled_as_one_graph(head: str) -> None:
-    fields = {"contact_head": head, "scale_embedding": "token_dropout", "mask_token_id": 5}
-    model = tiny.precise(QkvEncoderForContactPrediction, "local", **fields)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    actual, expected = compiled(**tiny.text()).logits, model(**tiny.text()).logits
-    residues = tiny.text()["attention_mask"].sum(-1) - 2
-    for row, size in enumerate(residues.tolist()):
-        assert_close(actual[row, :size, :size], expected[row, :size, :size], rtol=0, atol=1e-12)
 
 
 def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_path: Path) -> None:
@@ -152,10 +115,32 @@ def test_contacts_are_refused_where_they_cannot_be_told() -> None:
     with pytest.raises(ValueError, match="contact_head=None"):
         QkvEncoderForContactPrediction(small())
     model = tiny.precise(QkvEncoderForContactPrediction, contact_head="outer_product")
-    with pytest.raises(ValueError, match="labels"):
-        model(**tiny.text(), labels=torch.zeros(2, 9, 9))
-    with pytest.raises(ValueError, match="labels"):
-        model(**tiny.text(), labels=torch.full((2, 7, 7), 2))
+    for labels in (torch.zeros(2, 9, 9), torch.full((2, 7, 7), 2)):
+        with pytest.raises(ValueError, match="labels"):
+            model(**tiny.text(), labels=labels)
+
+
+PRETRAINED = QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection, QkvEncoderForContactPrediction
+
+
+@pytest.mark.parametrize("model_class", PRETRAINED)
+def test_losses_add_up_over_parts_of_a_step(model_class: type) -> None:
+    """Counted in a step as a whole; of sentences, parts that hold equally many masked words have an equal share."""
+    inputs = {**tiny.text(), "labels": torch.where(torch.arange(tiny.LENGTH) < 3, tiny.text()["input_ids"], -100)}
+    count = (inputs["labels"] != -100).sum()
+    if model_class is QkvEncoderForPreTraining:
+        inputs["next_sentence_label"] = torch.tensor([0, 1])
+    elif model_class is QkvEncoderForReplacedTokenDetection:
+        inputs = replaced(**tiny.text())
+        count = ((inputs["labels"] != -100) & inputs["attention_mask"].bool()).sum()
+    else:
+        inputs["labels"] = contact_map()
+        inputs["labels"][1, 5:], inputs["labels"][1, :, 5:] = -100, -100
+        count = (inputs["labels"] != -100).sum()
+    fields = {"contact_head": "attention"} if model_class is QkvEncoderForContactPrediction else {}
+    model = tiny.precise(model_class, **fields)
+    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
+    assert_close(sum(model(**part, num_items_in_batch=count).loss for part in parts), model(**inputs).loss)
 
 
 def test_an_auto_class_with_two_of_ours_reads_the_config(tmp_path: Path) -> None:

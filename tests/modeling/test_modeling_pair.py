@@ -7,14 +7,13 @@ import torch
 from torch.nn import functional as F
 
 import tiny
-from comparison import EXACT, jittered
+from comparison import EXACT, assert_same, jittered
 from comparison import pair as config_of
 from errors import raises_sentence
 from qkv import (
     QkvPairForContactPrediction,
     QkvPairForDistancePrediction,
     QkvPairForMaskedLM,
-    QkvPairForTokenClassification,
     QkvPairModel,
 )
 from sampling import sampled
@@ -98,16 +97,6 @@ def test_recycling_feeds_the_normalised_result_of_the_last_pass():
         close(outputs.msa_hidden_state, hidden[:, 1:])
 
 
-def test_passes_may_be_called_one_by_one():
-    model, recycled = model_of(**{**EVERYTHING, "num_recycles": 2}, final_norm=False), None
-    for _ in range(3):
-        outputs = model(IDS, MASK, msa_ids=MSA, num_recycles=0, recycled=recycled)
-        recycled = outputs.last_hidden_state, outputs.pair_hidden_state
-    whole = model(IDS, MASK, msa_ids=MSA)
-    close(outputs.pair_hidden_state, whole.pair_hidden_state)
-    close(outputs.msa_hidden_state, whole.msa_hidden_state)
-
-
 def test_returned_weights_of_a_chain_have_gradients():
     outputs = model_of(attn_implementation="eager")(IDS, output_attentions=True)
     for weights in outputs.attentions:
@@ -116,18 +105,13 @@ def test_returned_weights_of_a_chain_have_gradients():
     assert all(weights.grad.abs().max() > 0 for weights in outputs.attentions)
 
 
-def test_only_the_last_pass_has_gradients():
-    """Those of two passes are those of one that starts from the first's result."""
-    model = model_of(num_recycles=1, final_norm=False)
+def test_only_the_last_pass_has_gradients_and_passes_may_be_called_one_by_one():
+    model = model_of(**EVERYTHING, final_norm=False)
     with torch.no_grad():
-        once = model(IDS, num_recycles=0)
+        once = model(IDS, MASK, msa_ids=MSA, num_recycles=0)
     recycled = once.last_hidden_state, once.pair_hidden_state
-    model(IDS, num_recycles=0, recycled=recycled).pair_hidden_state.sum().backward()
-    expected = [parameter.grad.clone() for parameter in model.blocks.parameters()]
-    model.zero_grad()
-    model(IDS).pair_hidden_state.sum().backward()
-    for parameter, other in zip(model.blocks.parameters(), expected, strict=True):
-        close(parameter.grad, other)
+    parts = model(IDS, MASK, msa_ids=MSA, num_recycles=0, recycled=recycled)
+    assert_same(model(IDS, MASK, msa_ids=MSA).pair_hidden_state, parts.pair_hidden_state, *model.blocks.parameters())
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -147,21 +131,16 @@ def test_chunks_change_nothing(training):
         close(other.grad, one.grad)
 
 
-def test_contacts_are_symmetric_and_their_loss_is_that_of_labelled_pairs():
-    model = model_of(QkvPairForContactPrediction)
-    labels = torch.randint(0, 2, (2, 6, 6))
+def test_scores_of_pairs_are_symmetric_and_their_losses_are_those_of_labelled_pairs():
+    model, labels = model_of(QkvPairForContactPrediction), torch.randint(0, 2, (2, 6, 6))
     labels[:, 0] = -100
     outputs = model(IDS, MASK, labels=labels)
     assert torch.equal(outputs.logits, outputs.logits.transpose(1, 2))
     due = (labels != -100) & (MASK[:, :, None] * MASK[:, None]).bool()
     close(outputs.loss, F.binary_cross_entropy_with_logits(outputs.logits[due], labels[due].double()))
-    parts = [
-        model(IDS[row, None], MASK[row, None], labels=labels[row, None], num_items_in_batch=due.sum()) for row in (0, 1)
-    ]
-    close(sum(part.loss for part in parts), outputs.loss)
-
-
-def test_distances_are_classes_of_pairs():
+    rows = [(IDS[[row]], MASK[[row]], labels[[row]]) for row in (0, 1)]
+    parts = [model(ids, mask, labels=own, num_items_in_batch=due.sum()).loss for ids, mask, own in rows]
+    close(sum(parts), outputs.loss)
     model = model_of(QkvPairForDistancePrediction, num_distogram_bins=5)
     labels = bins().masked_fill(torch.eye(6).bool(), -100)
     outputs = model(IDS, MASK, labels=labels)
@@ -179,13 +158,6 @@ def test_masked_residues_of_an_alignment_count_as_those_of_the_chain():
     close(model(IDS, msa_ids=MSA, labels=labels[:, 0]).loss, F.cross_entropy(scores[:, 0].mT, labels[:, 0]))
     with raises_sentence("labels of shape (2, 3, 6)"):
         model(IDS, labels=labels)
-
-
-def test_residues_are_classified_one_by_one():
-    model = model_of(QkvPairForTokenClassification, num_labels=3)
-    outputs = model(IDS, MASK, labels=IDS % 3)
-    assert outputs.logits.shape == (2, 6, 3)
-    close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), (IDS % 3).flatten()))
 
 
 def step_of(model, inputs):

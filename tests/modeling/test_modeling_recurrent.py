@@ -2,6 +2,7 @@
 
 import itertools
 from typing import Any, get_args
+from unittest import mock
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
+import reference
 import tiny
+from comparison import assert_same
 from qkv import QkvRecurrentConfig, presets
 from qkv.configuration.axes import AlignmentName, CellName, ReadoutName
 from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
@@ -24,7 +27,7 @@ COMBINATIONS = list(
     itertools.product(get_args(CellName), get_args(AlignmentName), get_args(ReadoutName), (True, False))
 )
 every_combination = pytest.mark.parametrize(
-    ("cell", "attention", "readout", "bidirectional"), sampled(COMBINATIONS, 5), ids=str
+    ("cell", "attention", "readout", "bidirectional"), sampled(COMBINATIONS, 7), ids=str
 )
 
 
@@ -38,11 +41,14 @@ def odd(cell: str, attention: str, readout: str, bidirectional: bool, **fields: 
     return tiny.jitter(QkvRecurrentForConditionalGeneration(config)).double().eval()
 
 
+# Padding on the right, on the left, and a hole: in sources and in targets.
+KEEP = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]])
+TARGET_KEEP = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 0, 1, 0]])
+
+
 def batch(rows: int = 3) -> dict[str, Tensor]:
-    """Sources padded on the right, on the left, and with a hole."""
-    generator = torch.Generator().manual_seed(1)
-    mask = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]])[:rows]
-    return {"input_ids": torch.randint(3, 23, (rows, 6), generator=generator), "attention_mask": mask}
+    ids = torch.randint(3, 23, (rows, 6), generator=torch.Generator().manual_seed(1))
+    return {"input_ids": ids, "attention_mask": KEEP[:rows]}
 
 
 def targets(rows: int = 3, length: int = 5) -> Tensor:
@@ -67,31 +73,100 @@ def test_the_number_of_parameters_is_the_papers() -> None:
     assert sum(p.numel() for name, p in model.named_parameters() if "bias" in name) == biases
 
 
+# The formulas of the papers, token by token, over one row without padding.
+
+
+def step(cell: Any, x: Tensor, state: Tensor) -> Tensor:
+    """The next state of a cell: (I,), (R, D) -> (R, D)."""
+    if cell.vectors == 1:
+        return reference.gru_step(x, state[0], *cell.parameters())[None]
+    return torch.stack(reference.lstm_step(x, *state, *cell.parameters()))
+
+
+def steps(cell: Any, row: Tensor, state: Tensor) -> Tensor:
+    """The outputs of a cell: (T, I), (R, D) -> (T, D)."""
+    outputs = []
+    for x in row:
+        state = step(cell, x, state)
+        outputs.append(state[0])
+    return torch.stack(outputs)
+
+
+def read(encoder: Any, ids: Tensor) -> Tensor:
+    """Memory: (S,) -> (S, M)."""
+    hidden = encoder.embed_tokens.weight[ids]
+    for layer in encoder.layers:
+        start = hidden.new_zeros(layer.cells[0].vectors, layer.cells[0].hidden_size)
+        backward = [steps(cell, hidden.flip(0), start).flip(0) for cell in layer.cells[1:]]
+        hidden = torch.cat((steps(layer.cells[0], hidden, start), *backward), dim=-1)
+    return hidden
+
+
+def attend(reader: Any, config: QkvRecurrentConfig, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """A context (M,) and the weights (S,) of its sources; without attention the ends of memory."""
+    if config.attention == "none":
+        width = config.encoder_hidden_size
+        return torch.cat((memory[-1, :width], memory[0, width:])), torch.zeros(len(memory), dtype=memory.dtype)
+    if config.attention == "dot":
+        return reference.weighted_context(reference.linear(state, memory), memory)
+    part = reader.step.alignment
+    given = (part.q_proj.weight, part.k_proj.weight, part.k_proj.bias, part.v_proj.weight[0])
+    return reference.weighted_context(reference.additive_scores(state, memory, *given), memory)
+
+
+READOUTS = {
+    "none": lambda part, joined, state: state,
+    "tanh": lambda part, joined, state: reference.tanh(reference.linear(joined, part.proj.weight, part.proj.bias)),
+    "maxout": lambda part, joined, state: reference.maxout(joined, part.proj.weight, part.proj.bias),
+}
+
+
+def write(decoder: Any, ids: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """What the head reads (T, P), and alignments (T, S): s_0 = tanh(W h), h the state that was read last backward."""
+    config, reader, embedded = decoder.config, decoder.layers[0], decoder.embed_tokens.weight[ids]
+    end = memory[0, config.encoder_hidden_size :] if config.bidirectional else memory[-1]
+    start = reference.tanh(reference.linear(end, decoder.bridge.weight, decoder.bridge.bias))
+    state, *others = start.view(len(decoder.layers), -1, config.hidden_size)
+    found = []
+    for x in embedded:
+        context, weights = attend(reader, config, state[0], memory)
+        state = step(reader.cell if config.attention == "none" else reader.step.cell, torch.cat((x, context)), state)
+        found.append((state[0], context, weights))
+    hidden, contexts, alignment = map(torch.stack, zip(*found, strict=True))
+    for layer, own in zip(decoder.layers[1:], others, strict=True):
+        hidden = steps(layer.cell, hidden, own)
+    joined = zip(torch.cat((hidden, embedded, contexts), dim=-1), hidden, strict=True)
+    return torch.stack([READOUTS[config.readout](decoder.readout, *each) for each in joined]), alignment
+
+
 @every_combination
-def test_rows_are_translated_as_if_alone_wherever_they_are_padded(
+def test_every_combination_is_its_formulas_wherever_rows_are_padded(
     cell: str, attention: str, readout: str, bidirectional: bool
 ) -> None:
-    model, inputs, labels = odd(cell, attention, readout, bidirectional), batch(), targets()
-    with torch.no_grad():
-        output = model(**inputs, labels=labels, output_attentions=True)
-        for row, keep in enumerate(inputs["attention_mask"].bool()):
-            alone = model(inputs["input_ids"][row][None, keep], labels=labels[row][None], output_attentions=True)
-            assert_close(output.logits[row], alone.logits[0], rtol=0, atol=1e-12)
-            for weights, own in zip(output.cross_attentions or (), alone.cross_attentions or (), strict=True):
-                assert weights.shape == (3, 1, 5, 6)
-                assert_close(weights[row][..., keep], own[0], rtol=0, atol=1e-12)
-                assert (weights[row][..., ~keep] == 0).all()
+    model, inputs, ids = odd(cell, attention, readout, bidirectional), batch(), targets()
+    given = {"decoder_input_ids": ids, "decoder_attention_mask": TARGET_KEEP, "output_attentions": True}
+    output = model(**inputs, **given, use_cache=False)
+    assert (output.encoder_last_hidden_state[KEEP == 0] == 0).all()
+    expected = []
+    for row, (keep, due) in enumerate(zip(KEEP.bool(), TARGET_KEEP.bool(), strict=True)):
+        memory = read(model.model.encoder, inputs["input_ids"][row, keep])
+        hidden, alignment = write(model.model.decoder, ids[row, due], memory)
+        expected.append(reference.linear(hidden, model.lm_head.weight, model.lm_head.bias))
+        if attention != "none":
+            weights = output.cross_attentions[0][row, 0, due]
+            assert_close(weights[:, keep], alignment, rtol=0, atol=1e-12)
+            assert (weights[:, ~keep] == 0).all()
     assert (output.cross_attentions is None) == (attention == "none")
+    assert_same(output.logits[TARGET_KEEP.bool()], torch.cat(expected), *model.parameters())
 
 
 @every_combination
 def test_decoding_step_by_step_is_teacher_forcing(cell: str, attention: str, readout: str, bidirectional: bool) -> None:
     model, inputs, ids = odd(cell, attention, readout, bidirectional), batch(), targets()
-    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 0, 1, 0]])
     with torch.no_grad():
         memory = model.get_encoder()(**inputs)
-        for more in ({}, {"decoder_attention_mask": mask}):
-            real = mask.bool() if more else torch.ones_like(ids, dtype=torch.bool)
+        for more in ({}, {"decoder_attention_mask": TARGET_KEEP}):
+            real = TARGET_KEEP.bool() if more else torch.ones_like(ids, dtype=torch.bool)
             whole = model(**inputs, decoder_input_ids=ids, **more, use_cache=False)
             cached = model(**inputs, decoder_input_ids=ids, **more)
             assert_close(cached.logits[real], whole.logits[real], rtol=0, atol=1e-12)
@@ -106,25 +181,6 @@ def test_decoding_step_by_step_is_teacher_forcing(cell: str, attention: str, rea
                 assert isinstance(cache, RecurrentCache) and cache.get_seq_length() == 5
                 for layer, other in zip(cache.layers, cached.past_key_values.layers, strict=True):
                     assert_close(layer.values, other.values, rtol=0, atol=1e-12)
-
-
-@every_combination
-def test_every_combination_learns_and_is_saved(
-    cell: str, attention: str, readout: str, bidirectional: bool, tmp_path: Any
-) -> None:
-    model = odd(cell, attention, readout, bidirectional).train()
-    output = model(**batch(), labels=targets())
-    assert output.past_key_values is None
-    output.loss.backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, name
-    model.eval().save_pretrained(tmp_path)
-    loaded = QkvRecurrentForConditionalGeneration.from_pretrained(tmp_path)
-    weights = loaded.state_dict()
-    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
-    with torch.no_grad():
-        given = {**batch(), "labels": targets()}
-        assert_close(loaded(**given).logits, model(**given).logits, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -152,31 +208,23 @@ def test_memory_is_compared_with_once() -> None:
 
 def test_an_assistant_that_is_wrong_is_taken_back() -> None:
     model, assistant = (odd(cell, "additive", "tanh", True) for cell in ("lstm", "gru"))
-    taken_back, crop = [], RecurrentCache.crop
-    source = batch(1)["input_ids"]
-    expected = model.generate(source, max_new_tokens=8, do_sample=False)
-    try:
-        RecurrentCache.crop = lambda cache, tokens: (taken_back.append(tokens), crop(cache, tokens))[1]
-        assert torch.equal(
-            model.generate(source, max_new_tokens=8, do_sample=False, assistant_model=assistant), expected
-        )
-    finally:
-        RecurrentCache.crop = crop
-    assert min(taken_back) < 0
+    options = {"max_new_tokens": 8, "do_sample": False}
+    expected = model.generate(batch(1)["input_ids"], **options)
+    with mock.patch.object(RecurrentCache, "crop", autospec=True, side_effect=RecurrentCache.crop) as crop:
+        assert torch.equal(model.generate(batch(1)["input_ids"], **options, assistant_model=assistant), expected)
+    assert min(call.args[1] for call in crop.call_args_list) < 0
 
 
-@pytest.mark.parametrize("implementation", ["quantized", "offloaded"])
-def test_caches_for_keys_and_values_are_refused(implementation: str) -> None:
+def test_what_a_recurrent_network_has_not_is_refused() -> None:
     model = odd("gru", "dot", "none", True)
-    with pytest.raises(ValueError, match=f"cache_implementation='{implementation}'"):
-        model.generate(**batch(), max_new_tokens=2, cache_implementation=implementation)
-
-
-def test_attention_backends_are_refused() -> None:
-    model = odd("gru", "dot", "none", True)
-    assert model.config._attn_implementation == "eager"
+    for implementation in ("quantized", "offloaded"):
+        with pytest.raises(ValueError, match=f"cache_implementation='{implementation}'"):
+            model.generate(**batch(), max_new_tokens=2, cache_implementation=implementation)
     with pytest.raises(ValueError, match="does not support"):
         model.set_attn_implementation("sdpa")
+    for each in (model, model.model):
+        with pytest.raises(ValueError, match="decoder_input_ids"):
+            each(**batch())
 
 
 def test_generation_shows_the_alignment_of_each_step() -> None:
@@ -188,30 +236,6 @@ def test_generation_shows_the_alignment_of_each_step() -> None:
     forced = model(**inputs, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
     assert_close(alignment, forced.cross_attentions[0], rtol=0, atol=1e-12)
     assert len(output.decoder_hidden_states) == 4 and len(output.encoder_hidden_states) == 3
-
-
-def test_without_anything_to_decode_there_is_one_sentence() -> None:
-    for model in (odd("gru", "dot", "none", True), odd("gru", "dot", "none", True).model):
-        with pytest.raises(ValueError, match="decoder_input_ids"):
-            model(**batch())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rnnsearch", "sutskever"])
-def test_it_compiles_and_is_exported_at_fixed_lengths(kind: str) -> None:
-    """torch breaks the graph at every recurrent network, and unrolls one to export it, for any batch."""
-    case = next(case for case in tiny.CASES if case.name == f"RecurrentForConditionalGeneration-{kind}")
-    model, inputs = case.build(), {**case.inputs(), "use_cache": False}
-    with torch.no_grad():
-        expected = model(**inputs).logits
-        assert_close(torch.compile(model, backend="aot_eager")(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
-    shapes = {name: {0: torch.export.Dim("batch", min=2, max=9)} for name in inputs if name != "use_cache"}
-    program = torch.export.export(model, (), inputs, dynamic_shapes={**shapes, "use_cache": None}).module()
-    assert_close(program(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
-    more = {name: torch.cat((value, value[:1])) for name, value in inputs.items() if name in shapes}
-    with torch.no_grad():
-        found, whole = (each(**more, use_cache=False).logits for each in (program, model))
-    assert_close(found, whole, rtol=1e-5, atol=1e-5)
 
 
 def test_base_models_give_what_heads_read() -> None:

@@ -9,52 +9,28 @@ from typing import get_args
 
 import pytest
 import torch
+from slow_stack import BIASES, INPUTS, PATTERNS, Row
 from torch import nn
 
 import reference
 from comparison import assert_same, decoder, encoder, exact, gate_of, jittered
-from qkv.configuration.axes import (
-    ROTARY_POSITIONS,
-    FeedForwardName,
-    NormName,
-    PatternName,
-    PositionName,
-)
+from qkv.configuration.axes import ROTARY_POSITIONS, FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling import attention
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
 
-LENGTH, WINDOW, BLOCK, DISTANCE = 5, 2, 2, 6
+LENGTH = 5
 IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
 PLACES = torch.arange(LENGTH)[None]
-PREDICATES = {
-    "full": reference.full,
-    "sliding": partial(reference.sliding, window=WINDOW),
-    "dilated": partial(reference.dilated, window=WINDOW, dilation=2),
-    "block_sparse": partial(reference.block_sparse, block_size=BLOCK),
-    "random": partial(reference.random, block_size=BLOCK, count=1, seed=0),
-    "strided": partial(reference.strided, stride=BLOCK),
-    "fixed": partial(reference.fixed, stride=BLOCK, columns=1),
-    "row": partial(reference.row, text_length=1, columns=2),
-    "column": partial(reference.column, text_length=1, columns=2),
-    "convolutional": partial(reference.convolutional, text_length=1, columns=2, kernel=1),
-}
 SIZES = {
-    "num_hidden_layers": 2,
-    "sliding_window": WINDOW,
-    "block_size": BLOCK,
-    "fixed_columns": 1,
-    "num_random_blocks": 1,
-    "text_length": 1,
-    "grid_columns": 2,
-    "grid_kernel": 1,
-    "relative_attention_num_buckets": 4,
-    "relative_attention_max_distance": DISTANCE,
-    "hidden_act": "relu",
+    **{"num_hidden_layers": 2, "sliding_window": 2, "block_size": 2, "fixed_columns": 1, "num_random_blocks": 1},
+    **{"text_length": 1, "grid_columns": 2, "grid_kernel": 1, "hidden_act": "relu"},
+    **{"relative_attention_num_buckets": 4, "relative_attention_max_distance": 6},
 }
 MODELS = {encoder: QkvEncoderModel, decoder: QkvDecoderModel}
 STACKS = pytest.mark.parametrize("stack", MODELS, ids=["encoder", "decoder"])
+ORDERS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 
 
 def norm(module, x):
@@ -63,18 +39,6 @@ def norm(module, x):
     if isinstance(module, nn.LayerNorm):
         return reference.layer_norm(x, module.weight, module.bias, module.eps)
     return reference.rms_norm(x, module.weight, module.eps)
-
-
-def embed(model, x):
-    """What the position adds to the input."""
-    config = model.config
-    if config.position == "learned":
-        return x + reference.learned_positions(PLACES, model.position.table.weight)
-    if config.position == "grid":
-        sizes = (config.text_length, config.grid_rows, config.grid_columns)
-        return x + reference.grid_positions(PLACES, model.position.table.weight, *sizes)
-    table = getattr(reference, f"{model.config.position}_table", None)
-    return x if table is None else x + reference.learned_positions(PLACES, table(LENGTH, x.shape[-1]))
 
 
 def hooks(model, pattern, attention):
@@ -92,9 +56,8 @@ def hooks(model, pattern, attention):
 
         signs = {"rotate_query": 1, "rotate_key": -1}
         return {name: partial(turn, normed=normed, sign=signs[name]) for name, normed in given.items()}
-    with exact():
-        bias = model.position.bias(PLACES, PLACES)  # `position/test_relative.py` compares it with its formula
-    return given if bias is None else {**given, "bias": bias}
+    make = BIASES.get(config.position)
+    return given if make is None else {**given, "bias": make(model, PLACES)}
 
 
 def feed_forward(module, x):
@@ -108,17 +71,19 @@ def scaled(residual, branch):
 
 
 def loop(model, ids):
-    config = model.config
+    config, row = model.config, Row(PLACES, None)
     add = reference.residual_pre_norm if config.norm_first else reference.residual_post_norm
-    hidden = norm(model.embed_norm, embed(model, reference.token_embeddings(ids, model.embed_tokens.weight)))
+    hidden = reference.token_embeddings(ids, model.embed_tokens.weight)
+    if config.position in INPUTS:
+        hidden = hidden + INPUTS[config.position](model, row)
+    hidden = norm(model.embed_norm, hidden)
     if isinstance(model.embed_projection, nn.Linear):
         hidden = reference.linear(hidden, model.embed_projection.weight, model.embed_projection.bias)
     for layer, pattern in zip(model.layers, config.layer_patterns, strict=True):
-        own = {"causal": config.causal} if pattern == "random" else {}
-        predicates = [partial(PREDICATES[pattern], **own), *([reference.causal] if config.causal else [])]
+        predicates = [PATTERNS[pattern](config), *([reference.causal] if config.causal else [])]
         module = layer.self_attn
-        given = {"visible": reference.visibility(*predicates), **hooks(model, pattern, module)}
-        given |= {"gate": gate_of(module)}
+        given = {"visible": reference.visibility(*predicates), "gate": gate_of(module)}
+        given |= hooks(model, pattern, module)
         projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
         weights = [tensor for projection in projections for tensor in (projection.weight, projection.bias)]
 
@@ -149,17 +114,18 @@ def check(stack, **fields):
     assert_same(actual, loop(model, IDS[:1]), *parameters(model))
 
 
-@pytest.mark.parametrize(
-    ("position", "pattern"), sampled(itertools.product(get_args(PositionName), get_args(PatternName)), 5)
-)
-@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+PAIRS = sampled(itertools.product(get_args(PositionName), get_args(PatternName)), 7)
+
+
+@pytest.mark.parametrize(("position", "pattern"), PAIRS)
+@ORDERS
 @STACKS
 def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_first):
     check(stack, position=position, pattern=pattern, norm_first=norm_first)
 
 
 @pytest.mark.parametrize(("kind", "inner"), [*itertools.product(get_args(NormName), get_args(FeedForwardName))])
-@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+@ORDERS
 @STACKS
 def test_stack_of_other_parts(stack, norm_first, kind, inner):
     check(stack, norm=kind, feed_forward=inner, norm_first=norm_first, embedding_norm=True)
@@ -200,7 +166,7 @@ def test_embeddings_may_have_another_width(position, width):
 
 
 @pytest.mark.parametrize("final", [True, False], ids=["last norm", "no last norm"])
-@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+@ORDERS
 def test_last_norm_may_be_chosen(norm_first, final):
     check(decoder, norm_first=norm_first, final_norm=final)
 
@@ -208,8 +174,7 @@ def test_last_norm_may_be_chosen(norm_first, final):
 @STACKS
 def test_each_layer_may_have_its_pattern(stack):
     names = get_args(PatternName)
-    for patterns in itertools.pairwise((*names, names[0])):
-        check(stack, pattern=list(patterns), position="rope")
+    check(stack, pattern=[*names, names[0]], num_hidden_layers=len(names) + 1, position="rope")
 
 
 def test_dropout_acts_on_the_embeddings():

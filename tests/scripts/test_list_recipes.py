@@ -36,13 +36,9 @@ def test_figures_are_those_of_the_card(name: str) -> None:
     assert float(value) == pytest.approx(share * record["metrics"]["test"][metric], abs=0.01)
 
 
-def test_other_data_of_the_measurement_are_named() -> None:
-    assert (
-        "data=docstrings, measured on data=django-docs" in row(load("docs-lm"), read_card("docs-lm"))["model and data"]
-    )
-
-
-def test_without_cards_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data_and_missing_cards_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = row(load("docs-lm"), read_card("docs-lm"))
+    assert "data=docstrings, measured on data=django-docs" in cells["model and data"]
     monkeypatch.setattr(cards, "CARDS", tmp_path)
     assert row(load("digits"), read_card("digits"))["test"] == "-"
 

@@ -13,53 +13,48 @@ SMALL = "hidden_size=32 num_hidden_layers=1 num_attention_heads=4 vocab_size=101
 
 
 def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["gpt2", *SMALL, "--world-size=4", "--strategy=tp", "--steps=100", f"--json={tmp_path / 'plan.json'}"]
+    words = ["gpt2", *SMALL, "--world-size=4", "--strategy=tp", f"--json={tmp_path / 'plan.json'}"]
     assert main(["plan", *words]) == 0
     found = json.loads((tmp_path / "plan.json").read_text())
     printed = " ".join(capsys.readouterr().out.split())
     (plan,), total = found["plans"], found["parameters"]["total"]
     assert plan["setup"]["split"] == 4 and found["example"] == {"tokens": 32} and f"{total:,}" in printed
     assert plan["plain"]["memory"]["weights"] < 4 * total
-    # Tensor-parallel layers wait for their sums, at 450 GB/s and 40 % of 989.4 TFLOP/s.
-    sent = sum(each["sent"] for each in plan["plain"]["communication"])
-    assert plan["seconds"] == pytest.approx(found["FLOPs"]["model"] * 32 / 4 / 0.4 / 989.4e12 + sent / 450e9)
-    assert f"{plan['seconds'] * 100 / 3600:.3g}" in printed
 
 
 def test_several_are_lines_of_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["hidden_size=2048", *SMALL[1:], "vocab_size=3000000", "--world-size=16,64", "--strategy=ddp,fsdp2"]
-    assert main(["plan", "gpt2", *words]) == 0
+    assert main(["plan", "gpt2", *SMALL, "--world-size=16,64", "--strategy=ddp,fsdp2"]) == 0
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
-    cells = {tuple(line[:2]): line[2:] for line in lines if line and line[0] in ("16", "64")}
-    assert list(cells) == [(world, word) for word in ("ddp", "fsdp2") for world in ("16", "64")]
-    # Every word of a vocabulary of that size on each device is more than it has; a sixteenth is not.
-    assert cells["16", "ddp"][1] == "GB*" and "*" not in " ".join(cells["64", "fsdp2"])
+    rows = [tuple(line[:2]) for line in lines if line and line[0] in ("16", "64")]
+    assert rows == [(world, word) for word in ("ddp", "fsdp2") for world in ("16", "64")]
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["digits", "model.num_hidden_layers=1", "accumulate=2", "--world-size=4", "--device=a100"]
-    assert main(["plan", *words]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "4 x 8 x 8 pixels each in 2 micro-batches, fp32" in printed and "hours" in printed
-
-
-def test_clips_are_counted_as_clips(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["spoken-digits", "architecture=QkvAudioEncoderForCTC", "model.num_hidden_layers=1", "--world-size=2,4"]
-    assert main(["plan", *words, "--batch=8"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "8 x 200 frames, 25 tokens each, fp32" in printed and "clips/s" in printed
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (
+            "digits model.num_hidden_layers=1 accumulate=2 --world-size=4",
+            "4 x 8 x 8 pixels each in 2 micro-batches, fp32",
+        ),
+        (
+            "spoken-digits architecture=QkvAudioEncoderForCTC model.num_hidden_layers=1 --world-size=2,4 --batch=8",
+            "8 x 200 frames, 25 tokens each, fp32",
+        ),
+    ],
+)
+def test_a_recipe_is_planned_with_its_own_batch(words: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words.split()]) == 0
+    assert part in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = qkv.presets.bert_base(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=101)
     config.architectures = ["QkvEncoderForSequenceClassification"]
     config.save_pretrained(tmp_path)
-    assert main(["plan", str(tmp_path), "--length=16", "--device=cpu"]) == 0
-    count = qkv.QkvEncoderForSequenceClassification(config).num_parameters()
-    printed = capsys.readouterr().out
-    assert f"{count:,}" in printed and "s/step" not in printed
+    assert main(["plan", str(tmp_path), "--length=16"]) == 0
+    assert f"{qkv.QkvEncoderForSequenceClassification(config).num_parameters():,}" in capsys.readouterr().out
 
 
 WRONG: dict[str, str] = tables.beside(__file__)

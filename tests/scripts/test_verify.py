@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import transformers
 
-from endpoint import Commands
+from endpoint import client
 from loopback import serving
 from loopback.server import environment
-from published import change_json, ours, shards
+from published import change_json, flip, ours, shards
 from qkv.scripts.cli import main
 from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity import load_paths
-from qkv.scripts.publishing.integrity.clean_process import Loaded
-from qkv.scripts.publishing.integrity.load_paths import loaded
+from qkv.scripts.publishing.integrity import verification
+from qkv.scripts.publishing.integrity.loading import Loaded
 from qkv.scripts.publishing.integrity.manifest import identity
+from qkv.scripts.publishing.integrity.verification import loaded
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return [loaded(getattr(transformers, job.auto_class), job.source, job.inputs) for job in jobs]
 
     if request.param == "this process":
-        monkeypatch.setattr(load_paths, "load_in_clean_process", elsewhere)
+        monkeypatch.setattr(verification, "load_in_clean_process", elsewhere)
 
 
 @pytest.mark.usefixtures("process")
@@ -82,29 +82,24 @@ def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path, capsys: pytest.
 def test_a_repository_is_verified_at_a_revision_and_offline(tmp_path: Path) -> None:
     first, second = (build_folder(ours(seed), tmp_path / f"model{seed}") for seed in (0, 1))
     flipped = Path(shutil.copytree(second, tmp_path / "flipped"))
-    data = bytearray(shards(flipped)[-1].read_bytes())
-    data[-4] ^= 1
-    shards(flipped)[-1].write_bytes(data)
+    flip(shards(flipped)[-1])
     with serving() as hub:
         commit = hub.put("alice/model", first, "first")
         hub.put("alice/model", second, "second")
         hub.put("alice/model", flipped, "flipped")
-        commands = Commands(environment(hub.url, tmp_path / "home", "hf_alice"), tmp_path)
         at = {tag: ("verify", "alice/model", "--revision", tag) for tag in ("first", "second", "flipped", "third")}
-        for words in (("--expect", identity(first)), ("--expect", "model0"), ("--trust-remote-code",), ()):
-            answer = commands.run(*at["first"], *words)
-            assert answer["status"] == 0 and f"{commit} is what" in answer["out"], answer["err"]
-            assert ("not run: remote code" in answer["out"]) == (words == ())
-        for tag, words, mention in (
-            ("second", ("--expect", identity(first)), identity(first)),
-            ("second", ("--expect", "model0"), "model.embed_tokens.weight"),
-            ("flipped", (), "model.safetensors"),
-            ("third", (), "third"),
-        ):
-            answer = commands.run(*at[tag], *words)
-            assert answer["status"] == 1 and mention in answer["err"] and answer["err"].count("\n") == 1
-        commands.end()
-    commands = Commands(environment(hub.url, tmp_path / "home", "hf_alice", HF_HUB_OFFLINE=1), tmp_path)
-    for tag, status in (("first", 0), ("third", 1)):
-        assert commands.run(*at[tag])["status"] == status
-    commands.end()
+        with client(environment(hub.url, tmp_path / "home", "hf_alice"), tmp_path) as asked:
+            for words in (("--expect", identity(first)), ("--expect", "model0"), ("--trust-remote-code",), ()):
+                answer = asked.run(*at["first"], *words)
+                assert answer["status"] == 0 and f"{commit} is what" in answer["out"], answer["err"]
+                assert ("not run: remote code" in answer["out"]) == (words == ())
+            for tag, words, mention in (
+                ("second", ("--expect", identity(first)), identity(first)),
+                ("second", ("--expect", "model0"), "model.embed_tokens.weight"),
+                ("flipped", (), "model.safetensors"),
+                ("third", (), "third"),
+            ):
+                answer = asked.run(*at[tag], *words)
+                assert answer["status"] == 1 and mention in answer["err"] and answer["err"].count("\n") == 1
+    with client(environment(hub.url, tmp_path / "home", "hf_alice", HF_HUB_OFFLINE=1), tmp_path) as asked:
+        assert [asked.run(*at[tag])["status"] for tag in ("first", "third")] == [0, 1]

@@ -36,7 +36,6 @@ class Case:
     words: tuple[str, ...] = ()
     processes: int = 1
     prepare: Callable[[Path], None] = lambda folder: None
-    variables: tuple[tuple[str, str], ...] = ()
 
     def run(self, folder: Path, **disturbance: Any) -> list[int]:
         """How the command ended in a folder, with what is to happen to it."""
@@ -47,7 +46,8 @@ class Case:
         log = folder.with_name(f"{folder.name}-log")
         for old in log.parent.glob(f"{log.name}-*"):
             old.unlink()
-        return launch("command_jobs", [json.dumps(job)], log, self.processes, **dict(self.variables))
+        variables = {"ACCELERATE_USE_CPU": "true"} if self.processes > 1 else {}
+        return launch("command_jobs", [json.dumps(job)], log, self.processes, **variables)
 
     def said(self, folder: Path, number: int = 0) -> str:
         """What a process of the last run said."""
@@ -85,16 +85,14 @@ class Scene:
             words = [word for word in tiny_words(name, self.folder) if not word.startswith("max_steps=")]
             yield Case(name, ("train", name, "out=out", *words, *STEPS))
         alone = {
-            "saved in the background": ["async_save=true"],
             "saved by the clock": ["save_every=null", "save_minutes=0.0001"],
             "the best is kept": ["watch=validation loss", "holdout=0.1", "keep=1", "ema_decay=0.9", "eval_every=2"],
             "accumulated": ["accumulate=2"],
         }
         for name, words in alone.items():
             yield Case(name, (*DIGITS, *words))
-        two = (("ACCELERATE_USE_CPU", "true"),)
-        yield Case("two processes, DDP", tuple(DIGITS), 2, variables=two)
-        yield Case("two processes, FSDP2", (*DIGITS, "strategy=fsdp2"), 2, variables=two)
+        yield Case("two processes, DDP", tuple(DIGITS), 2)
+        yield Case("two processes, FSDP2", (*DIGITS, "strategy=fsdp2"), 2)
         yield Case("own table", ("train", str(self.table), "out=out", *own_runs.KINDS["classes"], *STEPS))
         yield Case("more steps", (*DIGITS, "max_steps=9"), prepare=self.finished)
 
@@ -141,9 +139,7 @@ def left(folder: Path) -> dict[str, str]:
     """
     trained = any(folder.rglob("record.json"))
     steps = sorted(folder.rglob("checkpoints/step-*"))
-    last = {
-        max((step for step in steps if step.parent == parent), default=None) for parent in {s.parent for s in steps}
-    }
+    last = {max(step for step in steps if step.parent == each.parent) for each in steps}
     found = {}
     for path in sorted(folder.rglob("*")):
         checkpoint = next((step for step in steps if step in path.parents), None)
@@ -194,8 +190,3 @@ def halves(folder: Path) -> list[str]:
             except Exception as error:
                 found.append(f"{inner}: {error}")
     return found
-
-
-def sizes(folder: Path) -> list[int]:
-    """The sizes of files below a folder, the largest first."""
-    return sorted({path.stat().st_size for path in folder.rglob("*") if path.is_file()}, reverse=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors import torch as safetensors
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir")
@@ -87,7 +88,7 @@ def fill_disk(folder: Path, number: int) -> Writes:
             parts.append(path)
             Path(path).write_bytes(b"\x08\0\0\0")
             parts.remove(path)
-            raise safetensors_error(errno.ENOSPC)
+            raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(errno.ENOSPC)} (os error 28)")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     return Writes(folder, before, GROWS)
@@ -96,10 +97,3 @@ def fill_disk(folder: Path, number: int) -> Writes:
 def limit_files(size: int) -> None:
     """Let no file of this process grow beyond a size: the system refuses in the middle of a write, as a full disk does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
-
-def safetensors_error(number: int) -> Exception:
-    """What safetensors raises where the system refuses a write."""
-    from safetensors import SafetensorError
-
-    return SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")

@@ -7,10 +7,9 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,40 +22,32 @@ from speaking import build
 
 # Models by name: a kind of tests/support/tiny.yaml and what differs from it.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{kind: (kind, {}) for kind in tiny.KINDS["decoder"]},
-    **{kind: (kind, {}) for kind in tiny.KINDS["encoder_decoder"]},
-    **{kind: (kind, {}) for kind in tiny.KINDS["recurrent"]},
+    **{kind: (kind, {}) for family in ("decoder", "encoder_decoder", "recurrent") for kind in tiny.KINDS[family]},
     "speech": ("speech", {}),
-    "speech, plain": ("plain", {}),
-    **{
-        f"decoder, {position}": ("gpt2", {"position": position})
-        for position in ("sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "xpos", "t5", "kerple")
-    },
+    **{f"decoder, {word}": ("gpt2", {"position": word}) for word in ("sinusoidal", "xpos", "t5", "kerple")},
     "decoder, sliding": ("gpt2", {"pattern": "sliding", "sliding_window": 4}),
-    "decoder, block_sparse and full": ("llama", {"pattern": ["block_sparse", "full"], "block_size": 2}),
 }
-SPEECH = ("speech", "speech, plain")
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "greedy, weights not laid out": {},
     "no cache": {"use_cache": False},
-    "beams": {"num_beams": 3},
     "two of four beams": {"num_beams": 4, "num_return_sequences": 2},
     "sampling": {"do_sample": True, "top_k": 0, "temperature": 2.0},
-    "beam sampling": {"do_sample": True, "num_beams": 2},
     "static cache": {"cache_implementation": "static"},
+    "chunks": {"prefill_chunk_size": 2},
     "assisted": {},
     "prompt lookup": {"prompt_lookup_num_tokens": 2},
     "early exit": {"assistant_early_exit": 1},
-    "chunks": {"prefill_chunk_size": 2},
 }
-# For one row alone, and not for every family.
-ALONE = ("assisted", "prompt lookup", "early exit")
-STEPWISE = ("static cache", "chunks", *ALONE)
+# For one row alone, by models of some kinds.
+ALONE = {"assisted": ("gpt2", "llama", "bloom", "neox"), "prompt lookup": tuple(tiny.KINDS["decoder"])}
+ALONE["early exit"] = ALONE["assisted"]
+# What transformers lets threads share: the generator of random numbers, a cache that it keeps on the model, and a number
+# of layers in the config that is another while the first layers assist.
+OF_ONE_THREAD = ("sampling", "static cache", "early exit", "greedy, weights not laid out")
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call of `generate`: a model, a way of decoding, sizes, and the seed of what it reads and samples."""
 
     model: str
@@ -66,68 +57,48 @@ class Call:
     new: int
     seed: int
 
-    @property
-    def assistant(self) -> str | None:
-        """The model that helps."""
-        return f"{self.model}, one layer" if self.way == "assisted" else None
-
     def inputs(self, model: PreTrainedModel) -> dict[str, Tensor]:
         """Rows of different length, padded on the left before a continuation, on the right in a source."""
-        if self.model in SPEECH:
-            return tiny.audio(self.length, plain=self.model != "speech", batch=self.batch)
+        if self.model == "speech":
+            return tiny.audio(self.length, batch=self.batch)
         inputs = tiny.text(batch=self.batch, length=self.length, seed=self.seed)
-        if model.config.is_encoder_decoder:
-            return inputs
-        padding = (inputs["attention_mask"] == 0).sum(1).tolist()
-        return {
-            name: torch.stack([row.roll(by) for row, by in zip(value, padding, strict=True)])
-            for name, value in inputs.items()
-        }
+        return inputs if model.config.is_encoder_decoder else {name: value.flip(1) for name, value in inputs.items()}
 
-    def run(self, models: Callable[[str], PreTrainedModel]) -> Tensor:
+    def run(self) -> Tensor:
         """The tokens."""
-        model = models(self.model)
+        model = made(self.model)
         model.lay_out_weights = self.way != "greedy, weights not laid out"
-        helper = {"assistant_model": models(self.assistant)} if self.assistant else {}
+        helper = {"assistant_model": made(self.model, one_layer=True)} if self.way == "assisted" else {}
         torch.manual_seed(self.seed)
         options = {"do_sample": False, "max_new_tokens": self.new, **OPTIONS[self.way], **helper}
         return model.generate(**self.inputs(model), **options)
 
 
-def made(name: str) -> PreTrainedModel:
-    """The model of a name."""
-    one_layer = name.endswith(", one layer")
-    kind, fields = MODELS[name.removesuffix(", one layer")]
+@cache
+def made(name: str, *, one_layer: bool = False) -> PreTrainedModel:
+    """The model of a name, or one with its first layer alone."""
+    kind, fields = MODELS[name]
     return build(kind, **fields, **({"num_hidden_layers": 1} if one_layer else {}))
 
 
-shared = cache(made)
-
-
-def ways(model: str) -> list[str]:
-    """The ways of decoding that a model has."""
-    kind, fields = MODELS[model]
-    if kind in tiny.KINDS["recurrent"]:
-        return [way for way in OPTIONS if way not in STEPWISE] + ["static cache"]
-    if model in SPEECH:
-        return [way for way in OPTIONS if way not in ("chunks", *ALONE)]
-    if kind in tiny.KINDS["encoder_decoder"]:
-        return [way for way in OPTIONS if way not in ("prompt lookup", "early exit", "assisted")]
-    helped = kind in ("gpt2", "llama", "bloom", "neox") and not isinstance(fields.get("pattern"), list)
-    return [way for way in OPTIONS if helped or way not in ("assisted", "early exit")]
+def takes(model: str, way: str) -> bool:
+    """Return True where a model has a way of decoding."""
+    kind, _ = MODELS[model]
+    if way == "chunks":
+        return kind != "speech" and kind not in tiny.KINDS["recurrent"]
+    return way not in ALONE or kind in ALONE[way]
 
 
 def calls(count: int, seed: int) -> list[Call]:
     """As many different calls, each way of each model among them."""
     chance = random.Random(f"calls {seed}")
-    pairs = [(model, way) for model in MODELS for way in ways(model)]
-    made = []
+    pairs = [(model, way) for model in MODELS for way in OPTIONS if takes(model, way)]
+    found = []
     for number in range(count):
         model, way = pairs[number % len(pairs)]
         batch = 1 if way in ALONE else chance.randint(1, 5)
-        sizes = chance.randint(3, 14), chance.randint(1, 6)
-        made.append(Call(model, way, batch, *sizes, chance.randrange(2**31)))
-    return made
+        found.append(Call(model, way, batch, chance.randint(3, 14), chance.randint(1, 6), chance.randrange(2**31)))
+    return found
 
 
 def order(calls: list[Call], count: int, seed: int) -> Iterator[Call]:
@@ -144,7 +115,7 @@ def repeated(count: int, seed: int) -> dict[str, Any]:
     warm, every = count // 5, max(count // 100, 1)
     for number, call in enumerate(order(distinct, count, seed), start=1):
         with deadline(120):
-            tokens = call.run(shared)
+            tokens = call.run()
         if not torch.equal(first.setdefault(call, tokens), tokens):
             different.append(str(call))
         if number > warm and number % every == 0:
@@ -156,32 +127,24 @@ def repeated(count: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# What transformers lets threads share: the generator of random numbers, a cache that it keeps on the model, and a number
-# of layers in the config that is another while the first layers assist.
-OF_ONE_THREAD = ("sampling", "beam sampling", "static cache", "early exit")
-
-
 def threaded(count: int, seed: int, threads: int, *, one_model: bool) -> dict[str, Any]:
     """Run calls in several threads at once, of one model or of several: how many gave other tokens than alone."""
     chance = random.Random(f"threads {seed} {one_model}")
-    own = [call for call in calls(count // 2, seed + 1) if call.way not in OF_ONE_THREAD and "not laid" not in call.way]
+    own = [call for call in calls(count // 2, seed + 1) if call.way not in OF_ONE_THREAD]
     rounds = [[call for call in own if call.model == name] for name in MODELS] if one_model else [own]
     different, done = [], 0
     for group in filter(None, rounds):
-        expected = {call: call.run(shared) for call in group}
+        expected = {call: call.run() for call in group}
         share = chance.choices(group, k=max(count // len(rounds), threads))
         with deadline(300), ThreadPoolExecutor(threads) as pool:
-            for call, tokens in zip(share, pool.map(lambda call: call.run(shared), share), strict=True):
+            for call, tokens in zip(share, pool.map(Call.run, share), strict=True):
                 done += 1
                 if not torch.equal(tokens, expected[call]):
                     different.append(str(call))
     return {"calls": done, "threads": threads, "other tokens": different}
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    "repeated": repeated,
-    "threaded": threaded,
-}
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {"repeated": repeated, "threaded": threaded}
 
 
 def main(name: str, options: str, answer: str) -> None:

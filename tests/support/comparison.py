@@ -107,6 +107,21 @@ def assert_same(actual: Tensor, expected: Tensor, *leaves: Tensor, tolerance: fl
             assert (one - other).abs().max() <= tolerance
 
 
+def learned(model: nn.Module, real: Tensor | None = None, **inputs: Any) -> list[Tensor]:
+    """The last hidden state, of real tokens alone, and the gradients that a weighting of it leaves."""
+    model.zero_grad()
+    hidden = model(**inputs).last_hidden_state
+    hidden = hidden if real is None else hidden * real[..., None]
+    (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+    return [hidden.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
+
+
+def assert_alike(actual: list[Tensor], expected: list[Tensor]) -> None:
+    """Equal numbers, computed in another order."""
+    for one, other in zip(actual, expected, strict=True):
+        assert (one - other).abs().max() <= 100 * EXACT * (1 + other.abs().max())
+
+
 def dense_flex(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
     """torch's own dense definition of flex attention, called so that autograd sees the score function's bias."""
     block_mask = kwargs["block_mask"] or flex_attention._create_empty_block_mask(query, key)

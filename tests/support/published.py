@@ -56,6 +56,13 @@ def change_tensors(path: Path, change: Callable[[dict[str, Tensor]], Any]) -> No
     save_file(tensors, path, metadata)
 
 
+def flip(path: Path, offset: int = -4, bit: int = 1) -> None:
+    """Change a bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= bit
+    path.write_bytes(data)
+
+
 def change_json(path: Path, **fields: Any) -> None:
     """Write a JSON file once more, with other fields."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2))

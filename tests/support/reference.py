@@ -4,6 +4,16 @@ Nothing here imports qkv, and mechanisms work on one vector at a time, so an err
 All functions are differentiable and keep the dtype of their tensors; tables of constants are float64.
 
 Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head_dim, F intermediate, V vocabulary.
+Papers, with https://arxiv.org/abs/ before the number: Ainslie 2305.13245, Ba 1607.06450, Bahdanau 1409.0473, Beltagy
+2004.05150, Black 2204.06745, Carion 2005.12872, Chen 2306.15595, Chi 2205.09921, Child 1904.10509, Cho 1406.1078, Clark
+2020 2003.10555, Clark 2019 1906.04341, Devlin 1810.04805, Dosovitskiy 2010.11929, Elfwing 1702.03118, Gehring
+1705.03122, Hendrycks 1606.08415, Hinton 1503.02531, Jiang 2310.06825, Katharopoulos 2006.16236, Krell 2107.02027,
+Olsson 2209.11895, Park 2019 1904.08779, Park 2020 1912.05533, Peng 2309.00071, Press 2108.12409, Qin 2202.08791, Raffel
+1910.10683, Ramesh 2102.12092, Reimers 1908.10084, Rezatofighi 1902.09630, Shazeer 2002.05202, Su 2104.09864, Sun
+2212.10554, Szegedy 1512.00567, Touvron 2103.17239, Vaswani 2017 1706.03762, Vaswani 2018 1803.07416, Xie 2111.09886,
+Xiong 2002.04745, Yang & Kautz 2412.06464, Yang 2406.06484, Zaheer 2007.14062, Zhang 1910.07467. With https://doi.org/
+before it: Dunn 10.1093/bioinformatics/btm604, Hochreiter 10.1162/neco.1997.9.8.1735, Jumper 10.1038/s41586-021-03819-2,
+Lin 10.1126/science.ade2574, Rives 10.1073/pnas.2016239118.
 """
 
 import itertools
@@ -15,7 +25,7 @@ import torch
 def grid_positions(positions, table, text_length, rows, columns):
     """Rows of a table: one for a position of the text; after it the sum of one for its row and one for its column.
 
-    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 10, https://arxiv.org/abs/2102.12092
+    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 10
     Shapes: positions (B, T), table (text_length + rows + columns, D) -> (B, T, D)
     """
     text, by_row, by_column = table.split((text_length, rows, columns))
@@ -32,7 +42,7 @@ def grid_positions(positions, table, text_length, rows, columns):
 def sinusoidal_table(length, dim):
     """Interleave sin and cos: even columns sin, odd columns cos of one angle per pair -> (length, dim) float64.
 
-    Source: Vaswani et al. 2017, §3.5, https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §3.5
     """
     rows = []
     for position in range(length):
@@ -55,7 +65,7 @@ def sinusoidal_concat_table(length, dim):
 def sinusoidal_t2t_table(length, dim):
     """Tabulate sines, then cosines, of wavelengths from 2 pi to exactly 2 pi * 10000 -> (length, dim) float64.
 
-    Source: Vaswani et al. 2018, Tensor2Tensor, `get_timing_signal_1d`, https://arxiv.org/abs/1803.07416
+    Source: Vaswani et al. 2018, Tensor2Tensor, `get_timing_signal_1d`
     """
     pairs, rows = dim // 2, []
     for position in range(length):
@@ -67,7 +77,7 @@ def sinusoidal_t2t_table(length, dim):
 def learned_positions(positions, table):
     """Look one row up per position: (B, T), (length, D) -> (B, T, D).
 
-    Source: Gehring et al. 2017, §3.1, https://arxiv.org/abs/1705.03122; Devlin et al. 2019, §3, fig. 2
+    Source: Gehring et al. 2017, §3.1; Devlin et al. 2019, §3, fig. 2
     """
     return torch.stack([torch.stack([table[int(position)] for position in row]) for row in positions])
 
@@ -77,7 +87,7 @@ def rope_frequencies(dim, theta, scaling=None, *, max_position_embeddings=None, 
 
     `dim` is the number of components that rotate; `scaling` has transformers' keys (`rope_type`, `factor`, ...).
     The second value multiplies cos and sin (YaRN's temperature; 1 for all other types).
-    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15, https://arxiv.org/abs/2104.09864
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15
     """
     scaling = scaling or {"rope_type": "default"}
     limits = {"limit": max_position_embeddings, "length": sequence_length}
@@ -86,17 +96,14 @@ def rope_frequencies(dim, theta, scaling=None, *, max_position_embeddings=None, 
 
 
 def _rope_default(dim, theta, scaling, limits):
-    """Leave the frequencies of the paper as they are.
-
-    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15, https://arxiv.org/abs/2104.09864
-    """
+    """Leave the frequencies of the paper as they are. Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15"""
     return [theta ** (-2 * pair / dim) for pair in range(dim // 2)], 1.0
 
 
 def _rope_linear(dim, theta, scaling, limits):
     """Squeeze the positions by `factor`, which is to slow every pair down by it.
 
-    Source: Chen et al. 2023, Position Interpolation, §2.3, https://arxiv.org/abs/2306.15595
+    Source: Chen et al. 2023, Position Interpolation, §2.3
     """
     frequencies, _ = _rope_default(dim, theta, scaling, limits)
     return [frequency / scaling["factor"] for frequency in frequencies], 1.0
@@ -105,8 +112,8 @@ def _rope_linear(dim, theta, scaling, limits):
 def _rope_dynamic(dim, theta, scaling, limits):
     """Raise theta with the sequence length, only once the sequence exceeds the trained length.
 
-    Source: Peng et al. 2023, YaRN, §3.1 (NTK-aware) and §3.3 (dynamic), https://arxiv.org/abs/2309.00071; the stretch
-    factor*length/limit - (factor - 1) is of https://github.com/huggingface/transformers `modeling_rope_utils.py`
+    Source: Peng et al. 2023, YaRN, §3.1 (NTK-aware) and §3.3 (dynamic); the stretch factor*length/limit - (factor - 1)
+    is of https://github.com/huggingface/transformers `modeling_rope_utils.py`
     """
     length = max(limits["length"] or 0, limits["limit"])
     stretch = scaling["factor"] * length / limits["limit"] - (scaling["factor"] - 1)
@@ -117,8 +124,7 @@ def _rope_yarn(dim, theta, scaling, limits):
     """Slow down the pairs that turn rarely within the trained length, keep those that turn often, blend in between.
 
     The paper's ramp is linear in the number of turns; its code, and so every checkpoint, is linear in the pair's index.
-    Source: Peng et al. 2023, YaRN, §3.2 and §3.4 (the temperature), https://arxiv.org/abs/2309.00071;
-    https://github.com/jquesnelle/yarn
+    Source: Peng et al. 2023, YaRN, §3.2 and §3.4 (the temperature); https://github.com/jquesnelle/yarn
     """
     trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
 
@@ -161,8 +167,8 @@ ROPE_SCALINGS = {
 def rotate(vector, position, frequencies, attention_factor=1.0):
     """Turn pair (i, i + R/2) of the first R = 2 len(frequencies) components by position * frequency: (K,) -> (K,).
 
-    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864; pairs i and i + R/2 (the paper's
-    are 2i and 2i + 1) and partial rotation as in GPT-NeoX, Black et al. 2022, §2.1, https://arxiv.org/abs/2204.06745
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34; pairs i and i + R/2 (the paper's are 2i and 2i + 1) and partial
+    rotation as in GPT-NeoX, Black et al. 2022, §2.1
     """
     half = len(frequencies)
     angles = float(position) * torch.as_tensor(frequencies, dtype=torch.float64)
@@ -174,7 +180,7 @@ def rotate(vector, position, frequencies, attention_factor=1.0):
 def rotate_heads(heads, positions, frequencies, attention_factor=1.0):
     """Apply `rotate` to every vector: (B, H, T, K), positions (B, T) -> (B, H, T, K).
 
-    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34
     """
     turned = [
         rotate(heads[b, h, t], positions[b, t], frequencies, attention_factor)
@@ -189,7 +195,7 @@ def xpos_scale(heads, positions, rotated, sign):
     """Scale pair i of each rotated vector at position n by ((2i/R + 0.4) / 1.4)^(n/512), keys (sign -1) by its inverse.
 
     (B, H, T, K), positions (B, T) -> (B, H, T, K); R = `rotated` of the K components lie as in `rotate`.
-    Source: Sun et al. 2022, §2.2, algorithm 1, https://arxiv.org/abs/2212.10554; 512 as in its code, torchscale
+    Source: Sun et al. 2022, §2.2, algorithm 1; 512 as in its code, torchscale
     """
     scaled = torch.ones(heads.shape, dtype=heads.dtype)
     for b in range(heads.shape[0]):
@@ -204,7 +210,7 @@ def xpos_scale(heads, positions, rotated, sign):
 def alibi_slopes(heads):
     """Give head h of n the slope 2^(-8h/n); between powers of two, fill up with every second slope of the next power.
 
-    Source: Press et al. 2022, ALiBi, §3, https://arxiv.org/abs/2108.12409; other head counts: `get_slopes` in
+    Source: Press et al. 2022, ALiBi, §3; other head counts: `get_slopes` in
     https://github.com/ofirpress/attention_with_linear_biases/blob/master/fairseq/models/transformer.py
     """
     power = 2 ** int(math.log2(heads))
@@ -217,7 +223,7 @@ def alibi_slopes(heads):
 def alibi_bias(heads, query_positions, key_positions):
     """Subtract slope times distance from every score: (B, T), (B, S) -> (B, H, T, S) float64.
 
-    Source: Press et al. 2022, ALiBi, §3, https://arxiv.org/abs/2108.12409; |distance|, so it serves encoders as well
+    Source: Press et al. 2022, ALiBi, §3; |distance|, so it serves encoders as well
     """
     rows = []
     for queries, keys in zip(query_positions.tolist(), key_positions.tolist(), strict=True):
@@ -228,7 +234,7 @@ def alibi_bias(heads, query_positions, key_positions):
 def t5_bucket(offset, bidirectional, buckets, max_distance):
     """Number the distance key - query: exact while small, then logarithmic up to max_distance, then all in one.
 
-    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683; `_relative_position_bucket` of
+    Source: Raffel et al. 2020, T5, §2.1; `_relative_position_bucket` of
     https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/transformer_layers.py
     """
     first = 0
@@ -248,7 +254,7 @@ def t5_bucket(offset, bidirectional, buckets, max_distance):
 def t5_bias(table, query_positions, key_positions, bidirectional, max_distance=128):
     """Add one learned number per bucket and head to the scores: (buckets, H), (B, T), (B, S) -> (B, H, T, S).
 
-    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683
+    Source: Raffel et al. 2020, T5, §2.1
     """
     buckets, heads = table.shape
     rows = []
@@ -264,7 +270,7 @@ def kerple_bias(log_r1, log_r2, query_positions, key_positions):
     """Subtract r1 log(1 + r2 |i - j|) from every score: 2 x (H,), (B, T), (B, S) -> (B, H, T, S).
 
     r1 and r2 are the exponentials of what is learned, so that they are positive.
-    Source: Chi et al. 2022, KERPLE, §4, the logarithmic kernel, https://arxiv.org/abs/2205.09921
+    Source: Chi et al. 2022, KERPLE, §4, the logarithmic kernel
     """
     rows = []
     for queries, keys in zip(query_positions.tolist(), key_positions.tolist(), strict=True):
@@ -276,26 +282,19 @@ def kerple_bias(log_r1, log_r2, query_positions, key_positions):
 
 
 def full(query, key):
-    """Let every query see every key.
-
-    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762
-    """
+    """Let every query see every key. Source: Vaswani et al. 2017, §3.2.3"""
     return True
 
 
 def causal(query, key):
-    """Let a query see itself and what came before.
-
-    Source: Vaswani et al. 2017, §3.2.3 (decoder), https://arxiv.org/abs/1706.03762
-    """
+    """Let a query see itself and what came before. Source: Vaswani et al. 2017, §3.2.3 (decoder)"""
     return key <= query
 
 
 def sliding(query, key, window):
     """Let a query see keys nearer than `window` on either side; the window counts the token itself, as Mistral's does.
 
-    Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150; Jiang et al. 2023, Mistral 7B, §2,
-    https://arxiv.org/abs/2310.06825
+    Source: Beltagy et al. 2020, Longformer, §3.1; Jiang et al. 2023, Mistral 7B, §2
     """
     return abs(query - key) < window
 
@@ -303,7 +302,7 @@ def sliding(query, key, window):
 def dilated(query, key, window, dilation):
     """Let a query see `window` keys on either side, itself counted, with gaps of `dilation` - 1 tokens between them.
 
-    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (c), https://arxiv.org/abs/2004.05150
+    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (c)
     """
     return any(abs(query - key) == step * dilation for step in range(window))
 
@@ -311,8 +310,7 @@ def dilated(query, key, window, dilation):
 def strided(query, key, stride):
     """Let a query see the last `stride` tokens, and every `stride`-th; both ways where it may look ahead.
 
-    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the strided pattern, joined as in §5.1,
-    https://arxiv.org/abs/1904.10509
+    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the strided pattern, joined as in §5.1
     """
     first, last = min(query, key), max(query, key)
     return first in range(max(0, last - stride), last + 1) or (last - first) % stride == 0
@@ -321,8 +319,7 @@ def strided(query, key, stride):
 def fixed(query, key, stride, columns):
     """Let a query see its own block, and the last `columns` tokens of every block.
 
-    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the fixed pattern, joined as in §5.1,
-    https://arxiv.org/abs/1904.10509
+    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the fixed pattern, joined as in §5.1
     """
     return query // stride == key // stride or key % stride in range(stride - columns, stride)
 
@@ -330,7 +327,7 @@ def fixed(query, key, stride, columns):
 def block_sparse(query, key, block_size):
     """Let a block see itself, its neighbours and block 0, and block 0 see everything: BigBird without random blocks.
 
-    Source: Zaheer et al. 2020, BigBird, §2 and appendix D, https://arxiv.org/abs/2007.14062
+    Source: Zaheer et al. 2020, BigBird, §2 and appendix D
     """
     query_block, key_block = query // block_size, key // block_size
     return abs(query_block - key_block) <= 1 or key_block == 0 or query_block == 0
@@ -339,7 +336,7 @@ def block_sparse(query, key, block_size):
 def random(query, key, block_size, count, seed, causal):
     """Let blocks see what `block_sparse` does and `count` blocks more, drawn for each block of queries.
 
-    Source: Zaheer et al. 2020, BigBird, §2 and appendix D, https://arxiv.org/abs/2007.14062
+    Source: Zaheer et al. 2020, BigBird, §2 and appendix D
     """
     drawn = drawn_blocks(query // block_size, count, seed, causal)
     return block_sparse(query, key, block_size) or key // block_size in drawn
@@ -362,7 +359,10 @@ def drawn_blocks(block, count, seed, causal):
 
 
 def scattered(number):
-    """Give a whole number another of 31 bits. Source: Appleby 2011, MurmurHash3, https://github.com/aappleby/smhasher"""
+    """Give a whole number another of 31 bits.
+
+    Source: Appleby 2011, MurmurHash3, https://github.com/aappleby/smhasher
+    """
     number %= 2**31
     for shift, factor in ((16, 0x7FEB352D), (15, 0x46CA68BD)):
         number = (number ^ (number >> shift)) * factor % 2**31
@@ -370,17 +370,14 @@ def scattered(number):
 
 
 def touches(query, key, chosen):
-    """Let chosen tokens see all, and all see them.
-
-    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (d), https://arxiv.org/abs/2004.05150
-    """
+    """Let chosen tokens see all, and all see them. Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (d)"""
     return query in chosen or key in chosen
 
 
 def row(query, key, text_length, columns):
     """Let a token of an image see the text and the image from the token above itself on, in the order of reading.
 
-    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 11 (a), https://arxiv.org/abs/2102.12092
+    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 11 (a)
     """
     return min(query, key) < text_length or abs(query - key) <= columns
 
@@ -388,7 +385,7 @@ def row(query, key, text_length, columns):
 def column(query, key, text_length, columns):
     """Let a token of an image see the text and its own column.
 
-    Source: Ramesh et al. 2021, appendix B.1, figure 11 (b), https://arxiv.org/abs/2102.12092
+    Source: Ramesh et al. 2021, appendix B.1, figure 11 (b)
     """
     if min(query, key) < text_length:
         return True
@@ -398,7 +395,7 @@ def column(query, key, text_length, columns):
 def convolutional(query, key, text_length, columns, kernel):
     """Let a token of an image see the text and a square window around itself, which wraps around the ends of rows.
 
-    Source: Ramesh et al. 2021, appendix B.1, figure 11 (d), https://arxiv.org/abs/2102.12092
+    Source: Ramesh et al. 2021, appendix B.1, figure 11 (d)
     """
     offsets = range(-(kernel // 2), kernel // 2 + 1)
     inside = any(query - key == down * columns + right for down in offsets for right in offsets)
@@ -409,8 +406,7 @@ def visibility(*predicates, keep=None, positions=None, documents=None, first_que
     """Intersect predicates (query, key) with padding `keep` and packing `documents`, all (B, S) -> visible(b, t, s).
 
     Predicates compare indices, or `positions` where given. `first_query` is the number of cached keys before query 0.
-    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762; packing: Krell et al. 2021, §3.2.2,
-    https://arxiv.org/abs/2107.02027
+    Source: Vaswani et al. 2017, §3.2.3; packing: Krell et al. 2021, §3.2.2
     """
 
     def visible(b, t, s):
@@ -428,7 +424,7 @@ def visibility(*predicates, keep=None, positions=None, documents=None, first_que
 def softmax(scores, temperature=1.0):
     """Turn numbers into probabilities, exp(z_i/T) / sum_j exp(z_j/T): (N,) -> (N,).
 
-    Source: Bridle 1990; temperature: Hinton et al. 2015, §2, eq. 1, https://arxiv.org/abs/1503.02531
+    Source: Bridle 1990; temperature: Hinton et al. 2015, §2, eq. 1
     """
     # The shift cancels in the quotient: it only keeps exp from overflowing.
     exponentials = torch.exp((scores - scores.detach().max()) / temperature)
@@ -439,8 +435,7 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
     """Mix values by softmax(q·k * scale + bias) over the visible keys: -> (B, H, T, K), weights (B, H, T, S).
 
     Query head h reads key-value head h // (H/G). A query that sees nothing gives zeros.
-    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762; groups: Ainslie et al. 2023, GQA,
-    §2.2, https://arxiv.org/abs/2305.13245
+    Source: Vaswani et al. 2017, §3.2.1, eq. 1; groups: Ainslie et al. 2023, GQA, §2.2
     Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K), bias (B or 1, H or 1, T, S), visible(b, t, s) -> bool
     """
     batch, heads, queries, head_dim = q.shape
@@ -464,18 +459,12 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
 
 
 def elu_features(x):
-    """elu(x) + 1: x + 1 above zero, exp(x) below: (N,) -> (N,).
-
-    Source: Katharopoulos et al. 2020, §3.2.1, eq. 7, https://arxiv.org/abs/2006.16236
-    """
+    """elu(x) + 1: x + 1 above zero, exp(x) below: (N,) -> (N,). Source: Katharopoulos et al. 2020, §3.2.1, eq. 7"""
     return torch.stack([value + 1 if value > 0 else torch.exp(value) for value in x])
 
 
 def relu_features(x):
-    """max(x, 0): (N,) -> (N,).
-
-    Source: Qin et al. 2022, cosFormer, §3.1, eq. 7, https://arxiv.org/abs/2202.08791
-    """
+    """max(x, 0): (N,) -> (N,). Source: Qin et al. 2022, cosFormer, §3.1, eq. 7"""
     return torch.stack([relu(value) for value in x])
 
 
@@ -486,8 +475,7 @@ def linear_attention(q, k, v, feature_map, visible=None, rotate_query=None, rota
     """Mix values by products of features, divided by their sum over the visible keys; nothing in common gives zeros.
 
     Rotations act on the features, in the products that weigh values and not in those that normalise them.
-    Source: Katharopoulos et al. 2020, §3.2, eq. 4, https://arxiv.org/abs/2006.16236; rotations: Su et al. 2021,
-    RoFormer, §3.3, eq. 19, https://arxiv.org/abs/2104.09864
+    Source: Katharopoulos et al. 2020, §3.2, eq. 4; rotations: Su et al. 2021, RoFormer, §3.3, eq. 19
     Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K) -> (B, H, T, K), weights (B, H, T, S)
     """
     batch, heads, queries, _ = q.shape
@@ -513,7 +501,7 @@ def linear_attention(q, k, v, feature_map, visible=None, rotate_query=None, rota
 
 
 def unit_length(x):
-    """x / sqrt(sum of squares + 1e-6): (N,) -> (N,). Source: Yang et al. 2024, §3.2, https://arxiv.org/abs/2406.06484"""
+    """x / sqrt(sum of squares + 1e-6): (N,) -> (N,). Source: Yang et al. 2024, §3.2"""
     return x / torch.sqrt((x * x).sum() + 1e-6)
 
 
@@ -521,7 +509,7 @@ def gated_delta_rule(q, k, v, decay, rate, keep=None, documents=None):
     """Token by token: S = a S (I - b k k^T) + b v k^T, o = S q, from nothing at the first token of a document.
 
     Query head h reads the state of key-value head h // (H/G); padding leaves the state as it is.
-    Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, eq. 10, https://arxiv.org/abs/2412.06464
+    Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, eq. 10
     Shapes: q (B, H, T, K), k and v (B, G, T, K), decay and rate (B, G, T) -> (B, H, T, K)
     """
     batch, heads, tokens, width = q.shape
@@ -549,8 +537,7 @@ def multi_head_attention(
 
     Weights lie as in `nn.Linear`, (out, in). `rotate_*` map projected heads (B, H, T, K) to the same shape (RoPE).
     `gate` is the linear map whose sigmoid scales what is concatenated.
-    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; gate: Jumper et al. 2021, supplement,
-    algorithm 7, lines 4 and 6, https://doi.org/10.1038/s41586-021-03819-2
+    Source: Vaswani et al. 2017, §3.2.2; gate: Jumper et al. 2021, supplement, algorithm 7, lines 4 and 6
     """
     q = split_heads(linear(x_q, q_weight, q_bias), heads)
     k = split_heads(linear(x_kv, k_weight, k_bias), kv_heads)
@@ -572,8 +559,7 @@ def global_attention(
     """Attend by Q_s, K_s, V_s where `visible` and to `chosen` tokens; rows of these by Q_g, K_g, V_g to all that `keep` has.
 
     `local` and `own` are the weights and biases of both sets of projections, `output` those of the map after them.
-    Source: Beltagy et al. 2020, Longformer, §3.1, "Global Attention" and "Linear Projections for Global Attention",
-    https://arxiv.org/abs/2004.05150
+    Source: Beltagy et al. 2020, Longformer, §3.1, "Global Attention" and "Linear Projections for Global Attention"
     Shapes: x (B, T, D), chosen and keep (B, T), visible(b, t, s) -> (B, T, D), weights (B, H, T, T)
     """
 
@@ -596,17 +582,14 @@ def global_attention(
 def split_heads(x, heads):
     """Cut each vector into `heads` consecutive pieces: (B, T, H*K) -> (B, H, T, K).
 
-    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §3.2.2
     """
     size = x.shape[-1] // heads
     return torch.stack([x[:, :, head * size : (head + 1) * size] for head in range(heads)], dim=1)
 
 
 def merge_heads(x):
-    """Concatenate the heads of each position: (B, H, T, K) -> (B, T, H*K).
-
-    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
-    """
+    """Concatenate the heads of each position: (B, H, T, K) -> (B, T, H*K). Source: Vaswani et al. 2017, §3.2.2"""
     return torch.cat([x[:, head] for head in range(x.shape[1])], dim=-1)
 
 
@@ -618,7 +601,7 @@ def _each_vector(function, x):
 def linear(x, weight, bias=None):
     """Multiply by a matrix stored (out, in) and add a bias: (..., I) -> (..., O).
 
-    Source: Vaswani et al. 2017, §3.3, eq. 2 (transposed), https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §3.3, eq. 2 (transposed)
     """
 
     bias = 0 if bias is None else bias
@@ -628,7 +611,7 @@ def linear(x, weight, bias=None):
 def layer_norm(x, weight, bias, eps):
     """Shift and scale each vector to mean 0 and (biased) variance 1, then scale and shift per feature.
 
-    Source: Ba et al. 2016, §3.1, eq. 3, https://arxiv.org/abs/1607.06450; eps inside the root as usual
+    Source: Ba et al. 2016, §3.1, eq. 3; eps inside the root as usual
     """
 
     def normalize(vector):
@@ -641,99 +624,51 @@ def layer_norm(x, weight, bias, eps):
 
 
 def rms_norm(x, weight, eps):
-    """Divide each vector by its root mean square, then scale per feature.
-
-    Source: Zhang & Sennrich 2019, §3, eq. 4, https://arxiv.org/abs/1910.07467
-    """
+    """Divide each vector by its root mean square, then scale per feature. Source: Zhang & Sennrich 2019, §3, eq. 4"""
 
     return _each_vector(lambda vector: vector / torch.sqrt((vector**2).sum() / len(vector) + eps) * weight, x)
 
 
 def residual_pre_norm(x, branch, norm):
-    """Normalise what enters the branch: x + f(norm(x)).
-
-    Source: Xiong et al. 2020, §3.1, table 1, https://arxiv.org/abs/2002.04745
-    """
+    """Normalise what enters the branch: x + f(norm(x)). Source: Xiong et al. 2020, §3.1, table 1"""
     return x + branch(norm(x))
 
 
 def residual_post_norm(x, branch, norm):
-    """Normalise what leaves the sum: norm(x + f(x)).
-
-    Source: Vaswani et al. 2017, §3.1, https://arxiv.org/abs/1706.03762
-    """
+    """Normalise what leaves the sum: norm(x + f(x)). Source: Vaswani et al. 2017, §3.1"""
     return norm(x + branch(x))
 
 
 def residual_parallel(x, first, second, first_norm, second_norm):
     """Let two branches read the same input, each through its own norm: x + f(norm_f(x)) + g(norm_g(x)).
 
-    Source: Black et al. 2022, GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745
+    Source: Black et al. 2022, GPT-NeoX-20B, §2.1.2
     """
     return x + first(first_norm(x)) + second(second_norm(x))
 
 
 def layer_scale(x, gains):
-    """Scale a branch per feature: (B, T, D), (D,) -> (B, T, D).
-
-    Source: Touvron et al. 2021, CaiT, §2, eq. 4, https://arxiv.org/abs/2103.17239
-    """
+    """Scale a branch per feature: (B, T, D), (D,) -> (B, T, D). Source: Touvron et al. 2021, CaiT, §2, eq. 4"""
     return _each_vector(lambda vector: vector * gains, x)
 
 
 def relu(x):
-    """Keep the positive part, max(0, x).
-
-    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
-    """
+    """Keep the positive part, max(0, x). Source: Vaswani et al. 2017, §3.3, eq. 2"""
     return torch.where(x > 0, x, 0 * x)
 
 
 def gelu(x):
-    """Weigh x by the normal distribution function, x Φ(x).
-
-    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
-    """
+    """Weigh x by the normal distribution function, x Φ(x). Source: Hendrycks & Gimpel 2016, §2"""
     return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
 def gelu_new(x):
-    """Approximate GELU by tanh: GPT-2's activation.
-
-    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
-    """
+    """Approximate GELU by tanh: GPT-2's activation. Source: Hendrycks & Gimpel 2016, §2"""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def gelu_fast(x):
-    """Approximate GELU by tanh with √(2/π) cut to ten digits, as published checkpoints had it.
-
-    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415; digits: transformers `FastGELUActivation`
-    """
-    return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x)))
-
-
-def gelu_bloom(x):
-    """Approximate GELU by tanh with √(2/π) cut to eight digits: BLOOM's activation.
-
-    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415; digits: transformers `bloom_gelu_forward`
-    """
-    return 0.5 * x * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * x**3)))
-
-
-def quick_gelu(x):
-    """Approximate GELU by a logistic: CLIP's activation.
-
-    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
-    """
-    return x / (1.0 + torch.exp(-1.702 * x))
-
-
 def silu(x):
-    """Weigh x by its logistic, x σ(x).
-
-    Source: Elfwing et al. 2017, §2, https://arxiv.org/abs/1702.03118
-    """
+    """Weigh x by its logistic, x σ(x). Source: Elfwing et al. 2017, §2"""
     return x / (1.0 + torch.exp(-x))
 
 
@@ -753,14 +688,16 @@ def sigmoid(x):
     return 1.0 / (1.0 + torch.exp(-x))
 
 
+# Hendrycks & Gimpel 2016, §2, with √(2/π) as published checkpoints have it, cut to ten digits and (BLOOM) to eight, and its
+# approximation by a logistic (CLIP).
 ACTIVATIONS = {
     "relu": relu,
     "gelu": gelu,
     "gelu_new": gelu_new,
-    "gelu_fast": gelu_fast,
+    "gelu_fast": lambda x: 0.5 * x * (1.0 + torch.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x))),
     "gelu_pytorch_tanh": gelu_new,
-    "gelu_bloom": gelu_bloom,
-    "quick_gelu": quick_gelu,
+    "gelu_bloom": lambda x: 0.5 * x * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * x**3))),
+    "quick_gelu": lambda x: x / (1.0 + torch.exp(-1.702 * x)),
     "silu": silu,
     "tanh": tanh,
     "sigmoid": sigmoid,
@@ -770,24 +707,20 @@ ACTIVATIONS = {
 def mlp(x, up, up_bias, down, down_bias, activation):
     """Widen, activate, narrow: (..., D) -> (..., D) with up (F, D), down (D, F).
 
-    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §3.3, eq. 2
     """
     return linear(activation(linear(x, up, up_bias)), down, down_bias)
 
 
 def glu(x, gate, gate_bias, up, up_bias, down, down_bias, activation):
-    """Widen twice, let one half gate the other, narrow: (..., D) -> (..., D).
-
-    Source: Shazeer 2020, §2, eq. 6, https://arxiv.org/abs/2002.05202
-    """
+    """Widen twice, let one half gate the other, narrow: (..., D) -> (..., D). Source: Shazeer 2020, §2, eq. 6"""
     return linear(activation(linear(x, gate, gate_bias)) * linear(x, up, up_bias), down, down_bias)
 
 
 def token_embeddings(input_ids, table, scale=1.0, token_types=None, type_table=None):
     """Look up and scale token vectors, add those of their segment: (B, T) -> (B, T, D).
 
-    Source: Vaswani et al. 2017, §3.4 (scale √D), https://arxiv.org/abs/1706.03762; Devlin et al. 2019, §3, fig. 2
-    (segments), https://arxiv.org/abs/1810.04805
+    Source: Vaswani et al. 2017, §3.4 (scale √D); Devlin et al. 2019, §3, fig. 2 (segments)
     """
     vectors = learned_positions(input_ids, table) * scale
     return vectors if type_table is None else vectors + learned_positions(token_types, type_table)
@@ -796,7 +729,7 @@ def token_embeddings(input_ids, table, scale=1.0, token_types=None, type_table=N
 def shift_right(labels, start_token, pad_token, ignore_index=-100):
     """Feed the decoder the target one step late, beginning with a start token: (B, T) -> (B, T).
 
-    Source: Vaswani et al. 2017, §3.1 (output embeddings offset by one), https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §3.1 (output embeddings offset by one)
     """
     rows = [[start_token, *row[:-1]] for row in labels.tolist()]
     return torch.tensor([[pad_token if token == ignore_index else token for token in row] for row in rows])
@@ -805,7 +738,7 @@ def shift_right(labels, start_token, pad_token, ignore_index=-100):
 def patches(image, patch):
     """Cut an image into squares, row by row, each flattened (C, p, p) like a Conv2d weight: (C, H, W) -> (N, C*p*p).
 
-    Source: Dosovitskiy et al. 2021, ViT, §3.1, https://arxiv.org/abs/2010.11929
+    Source: Dosovitskiy et al. 2021, ViT, §3.1
     """
     channels, height, width = image.shape
     rows = []
@@ -819,7 +752,7 @@ def patches(image, patch):
 def patch_embeddings(pixels, weight, bias):
     """Project every patch linearly: (B, C, H, W), Conv2d weight (D, C, p, p) -> (B, N, D).
 
-    Source: Dosovitskiy et al. 2021, ViT, §3.1, eq. 1, https://arxiv.org/abs/2010.11929
+    Source: Dosovitskiy et al. 2021, ViT, §3.1, eq. 1
     """
     flat = torch.stack([torch.cat([plane.reshape(-1) for plane in kernel]) for kernel in weight])
     return torch.stack([linear(patches(image, weight.shape[-1]), flat, bias) for image in pixels])
@@ -828,7 +761,7 @@ def patch_embeddings(pixels, weight, bias):
 def mean_pool(hidden, keep):
     """Average the kept positions; a row without any gives zeros: (B, T, D), (B, T) -> (B, D).
 
-    Source: Reimers & Gurevych 2019, Sentence-BERT, §3, https://arxiv.org/abs/1908.10084
+    Source: Reimers & Gurevych 2019, Sentence-BERT, §3
     """
     rows = []
     for vectors, kept in zip(hidden, keep, strict=True):
@@ -850,7 +783,7 @@ def cross_entropy(logits, labels, ignore_index=-100, label_smoothing=0.0, count=
     """Sum -Σ_v p_v log softmax(z)_v, p = (1-ε) one-hot + ε/V, over the counted rows; divide by `count` or their number.
 
     No counted row gives zero.
-    Source: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
+    Source: Szegedy et al. 2016, §7
     Shapes: logits (..., V), labels (...)
     """
     total, rows = 0 * logits.sum(), 0
@@ -867,8 +800,8 @@ def cross_entropy(logits, labels, ignore_index=-100, label_smoothing=0.0, count=
 def next_token_loss(logits, labels, ignore_index=-100, label_smoothing=0.0, count=None):
     """Score position t against the token at t + 1; the last position predicts nothing: (B, T, V), (B, T) -> scalar.
 
-    Source: Radford et al. 2018, GPT, §3.1, eq. 1,
-    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+    Source: Radford et al. 2018, GPT, §3.1, eq. 1, https://cdn.openai.com/research-covers/language-
+    unsupervised/language_understanding_paper.pdf
     """
     return cross_entropy(logits[:, :-1], labels[:, 1:], ignore_index, label_smoothing, count)
 
@@ -886,7 +819,7 @@ def binary_cross_entropy(logits, targets, count=None):
 def replaced_token_loss(logits, labels, keep):
     """Average over real tokens of the log-loss of "this token was replaced": (B, T) three times -> scalar.
 
-    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
+    Source: Clark et al. 2020, ELECTRA, §2
     """
     losses = []
     for scores, truths, real in zip(logits, labels, keep, strict=True):
@@ -900,7 +833,7 @@ def replaced_token_loss(logits, labels, keep):
 def token_dropout(vectors, input_ids, mask_token, keep):
     """Zero what is masked, and scale each row as if 12% of its real tokens were: (B, T, D), (B, T), (B, T) -> (B, T, D).
 
-    Source: Rives et al. 2021, ESM-1b, supplement, https://doi.org/10.1073/pnas.2016239118; the code of ESM
+    Source: Rives et al. 2021, ESM-1b, supplement; the code of ESM
     """
     rows = []
     for row, ids, real in zip(vectors, input_ids.tolist(), keep.tolist(), strict=True):
@@ -911,10 +844,7 @@ def token_dropout(vectors, input_ids, mask_token, keep):
 
 
 def average_product_corrected(matrix):
-    """Subtract what the sums of row and column let expect: (T, T) -> (T, T).
-
-    Source: Dunn et al. 2008, APC, https://doi.org/10.1093/bioinformatics/btm604
-    """
+    """Subtract what the sums of row and column let expect: (T, T) -> (T, T). Source: Dunn et al. 2008, APC"""
     size = len(matrix)
     rows = [sum(matrix[i][j] for j in range(size)) for i in range(size)]
     columns = [sum(matrix[i][j] for i in range(size)) for j in range(size)]
@@ -947,7 +877,7 @@ def mean_squared_error(predictions, targets, count=None):
 def span_loss(start_logits, end_logits, starts, ends, label_smoothing=0.0, count=None):
     """Average the cross-entropies of a span's first and last position; positions outside the text do not count.
 
-    Source: Devlin et al. 2019, BERT, §4.2, https://arxiv.org/abs/1810.04805
+    Source: Devlin et al. 2019, BERT, §4.2
     Shapes: logits (B, S), starts and ends (B,)
     """
     losses = []
@@ -960,7 +890,7 @@ def span_loss(start_logits, end_logits, starts, ends, label_smoothing=0.0, count
 def masked_pixel_loss(pixels, predicted, masked, patch):
     """Average |difference| over all values of the masked patches: (B, C, H, W) twice, masked (B, N) -> scalar.
 
-    Source: Xie et al. 2022, SimMIM, §3.4, https://arxiv.org/abs/2111.09886
+    Source: Xie et al. 2022, SimMIM, §3.4
     """
     total, values = 0 * predicted.sum(), 0
     for image, guess, row in zip(pixels, predicted, masked, strict=True):
@@ -973,7 +903,7 @@ def masked_pixel_loss(pixels, predicted, masked, patch):
 def noam_rate(step, hidden_size, warmup_steps):
     """Rise linearly for `warmup_steps`, then fall with the root of the step; steps count from 1.
 
-    Source: Vaswani et al. 2017, §5.3, eq. 3, https://arxiv.org/abs/1706.03762
+    Source: Vaswani et al. 2017, §5.3, eq. 3
     """
     return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
@@ -982,8 +912,7 @@ def gru_step(x, state, input_weight, state_weight, input_bias, state_bias):
     """Reset, keep and propose, gate by gate: (I,), (D,) -> (D,); rows of the weights are reset, update, proposal.
 
     As every fused kernel has it: the reset gate acts on U h + b, in eq. 7 of the paper on h.
-
-    Source: Cho et al. 2014, §2.3, eq. 5-8, https://arxiv.org/abs/1406.1078
+    Source: Cho et al. 2014, §2.3, eq. 5-8
     """
     size = len(state)
     given = linear(x, input_weight, input_bias).split(size)
@@ -996,7 +925,7 @@ def gru_step(x, state, input_weight, state_weight, input_bias, state_bias):
 def lstm_step(x, state, memory, input_weight, state_weight, input_bias, state_bias):
     """Write, erase, propose and read: (I,), 2 x (D,) -> 2 x (D,); rows are input, forget, proposal, output.
 
-    Source: Hochreiter & Schmidhuber 1997, §4, https://doi.org/10.1162/neco.1997.9.8.1735; forget gate: Gers et al. 2000
+    Source: Hochreiter & Schmidhuber 1997, §4; forget gate: Gers et al. 2000
     """
     sums = linear(x, input_weight, input_bias) + linear(state, state_weight, state_bias)
     write, forget, proposal, read = sums.split(len(state))
@@ -1007,7 +936,7 @@ def lstm_step(x, state, memory, input_weight, state_weight, input_bias, state_bi
 def additive_scores(state, memory, query_weight, key_weight, key_bias, vector):
     """Score each source by v · tanh(W s + U h + b): (D,), (S, M) -> (S,).
 
-    Source: Bahdanau et al. 2015, appendix A.1.2, https://arxiv.org/abs/1409.0473
+    Source: Bahdanau et al. 2015, appendix A.1.2
     """
     query = linear(state, query_weight)
     return torch.stack([(vector * tanh(query + linear(source, key_weight, key_bias))).sum() for source in memory])
@@ -1016,7 +945,7 @@ def additive_scores(state, memory, query_weight, key_weight, key_bias, vector):
 def weighted_context(scores, memory):
     """Average memory by the softmax of scores: (S,), (S, M) -> (M,), (S,).
 
-    Source: Bahdanau et al. 2015, §3.1, eq. 5-6, https://arxiv.org/abs/1409.0473
+    Source: Bahdanau et al. 2015, §3.1, eq. 5-6
     """
     weights = softmax(scores)
     return sum(weight * source for weight, source in zip(weights, memory, strict=True)), weights
@@ -1025,7 +954,7 @@ def weighted_context(scores, memory):
 def maxout(x, weight, bias):
     """Keep the larger of each two neighbouring linear maps: (I,), (2 P, I) -> (P,).
 
-    Source: Bahdanau et al. 2015, appendix A.2.2, https://arxiv.org/abs/1409.0473
+    Source: Bahdanau et al. 2015, appendix A.2.2
     """
     maps = linear(x, weight, bias)
     return torch.maximum(maps[0::2], maps[1::2])
@@ -1045,9 +974,8 @@ def hidden_frames(length, size, share, width, least, chance, draws):
     """Hide stretches of `width` frames that begin where the least numbers were drawn: booleans (size,).
 
     As many as hide a `share` of the sound if none overlap, a fraction of one by chance, and at least so many.
-
-    Source: Park et al. 2019, SpecAugment, §2, https://arxiv.org/abs/1904.08779, of a number of masks that grows with the
-        sound: Park et al. 2020, SpecAugment on Large Scale Datasets, https://arxiv.org/abs/1912.05533
+    Source: Park et al. 2019, SpecAugment, §2, of a number of masks that grows with the sound: Park et al. 2020,
+    SpecAugment on Large Scale Datasets
     """
     count = max(least, math.floor(share * length / width + chance))
     beginnings = sorted(range(length - width + 1), key=lambda place: draws[place])
@@ -1110,7 +1038,8 @@ def ctc_loss(scores, words, blank):
 def image_positions(keep, dim):
     """Place each pixel of a map by its row and its column, as parts of 2 pi: (rows, columns) -> (rows * columns, D).
 
-    Only real pixels are counted. Source: Carion et al. 2020, DETR, appendix A.4, and its `position_encoding.py`
+    Only real pixels are counted.
+    Source: Carion et al. 2020, DETR, appendix A.4, and its `position_encoding.py`
     """
     rows, columns = keep.shape
     places = []
@@ -1129,7 +1058,7 @@ def image_positions(keep, dim):
 def generalized_iou(box, other):
     """Measure the overlap of two boxes (center x, center y, width, height), from -1 to 1: (4,), (4,) -> scalar.
 
-    Source: Rezatofighi et al. 2019, algorithm 1, https://arxiv.org/abs/1902.09630
+    Source: Rezatofighi et al. 2019, algorithm 1
     """
     sides, hull, areas = [], [], []
     for axis in (0, 1):
@@ -1146,7 +1075,7 @@ def generalized_iou(box, other):
 def matching_cost(scores, box, label, wanted, weights):
     """Return the cost of matching an object query with these scores and this box to an object: scalar.
 
-    Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
+    Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2
     """
     probability = torch.exp(scores[label]) / torch.exp(scores).sum()
     distance = sum(abs(one - another) for one, another in zip(box, wanted, strict=True))
@@ -1165,7 +1094,7 @@ def cheapest_matching(costs):
 def set_loss(logits, boxes, labels, wanted, weights, empty):
     """The loss of one image under a matching: (Q, V), (Q, 4), N labels, N boxes -> scalar.
 
-    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
+    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2
     """
     costs = torch.tensor(
         [[float(matching_cost(*query, *target, weights)) for target in zip(labels, wanted, strict=True)]
@@ -1188,7 +1117,7 @@ def set_loss(logits, boxes, labels, wanted, weights, empty):
 def attention_entropy(weights):
     """Entropy of a query's attention in nats, key by key: (T, S) -> (T,).
 
-    Source: Clark et al. 2019, What Does BERT Look At?, §3.3, https://arxiv.org/abs/1906.04341
+    Source: Clark et al. 2019, What Does BERT Look At?, §3.3
     """
     zero = weights.new_zeros(())
     return torch.stack([sum((-value * torch.log(value) for value in row if value > 0), zero) for row in weights])
@@ -1197,7 +1126,7 @@ def attention_entropy(weights):
 def attention_distance(weights, places):
     """Mean distance of a query to the keys that it attends to: (T, T), T places -> (T,).
 
-    Source: Dosovitskiy et al. 2021, appendix D.7, https://arxiv.org/abs/2010.11929
+    Source: Dosovitskiy et al. 2021, appendix D.7
     """
     means = []
     for own, row in zip(places, weights, strict=True):
@@ -1210,7 +1139,7 @@ def prefix_matching(weights, tokens):
     """Mean attention to the tokens after earlier occurrences of each repeated token: (T, T), (T,) -> ().
 
     Only tokens that stood there once before count, which are those of a repetition where the first half has each once.
-    Source: Olsson et al. 2022, In-context Learning and Induction Heads, https://arxiv.org/abs/2209.11895
+    Source: Olsson et al. 2022, In-context Learning and Induction Heads
     """
     matched = []
     for place, token in enumerate(tokens):
@@ -1220,36 +1149,10 @@ def prefix_matching(weights, tokens):
     return sum(matched) / len(matched)
 
 
-def kurtosis(values):
-    """Fourth central moment over the square of the second, number by number: (N,) -> ()."""
-    mean = sum(values) / len(values)
-    second = sum((value - mean) ** 2 for value in values) / len(values)
-    return sum((value - mean) ** 4 for value in values) / len(values) / second**2
-
-
-def lens_prediction(hidden, gain, bias, embedding, target, eps):
-    """Entropy, probability and rank of a token where the final norm and the output embedding read a layer's vector.
-
-    Source: nostalgebraist 2020, interpreting GPT: the logit lens; norm: Ba et al. 2016, eq. 4
-    Shapes: hidden, gain, bias (D,), embedding (V, D) -> three numbers
-    """
-    mean = sum(hidden) / len(hidden)
-    variance = sum((value - mean) ** 2 for value in hidden) / len(hidden)
-    normed = [
-        g * (value - mean) / torch.sqrt(variance + eps) + b for value, g, b in zip(hidden, gain, bias, strict=True)
-    ]
-    scores = [sum(weight * value for weight, value in zip(row, normed, strict=True)) for row in embedding]
-    total = sum(torch.exp(score) for score in scores)
-    shares = [torch.exp(score) / total for score in scores]
-    entropy = sum(-share * torch.log(share) for share in shares)
-    return entropy, shares[target], 1 + sum(score > scores[target] for score in scores)
-
-
 def triangle_multiplication(first, second, real, *, incoming):
     """Sum a_ik b_jk over real residues k, or a_ki b_kj: 2 x (L, L, C), real (L,) -> (L, L, C).
 
-    Source: Jumper et al. 2021, supplement, algorithm 11, line 4, and 12, line 4,
-    https://doi.org/10.1038/s41586-021-03819-2
+    Source: Jumper et al. 2021, supplement, algorithm 11, line 4, and 12, line 4
     """
     length, rows = len(first), []
     for i, j in itertools.product(range(length), repeat=2):
@@ -1262,8 +1165,7 @@ def triangle_multiplication(first, second, real, *, incoming):
 def triangle_attention(query, key, value, bias, real, *, ending):
     """Let pair (i, j) read pairs (i, k) by softmax(q_ij k_ik / sqrt(K) + b_jk), or (k, j) by q_ij k_kj and b_ki.
 
-    Source: Jumper et al. 2021, supplement, algorithm 13, lines 5 and 6, and 14, lines 5 and 6,
-    https://doi.org/10.1038/s41586-021-03819-2
+    Source: Jumper et al. 2021, supplement, algorithm 13, lines 5 and 6, and 14, lines 5 and 6
     Shapes: query, key and value of one head (L, L, K), bias (L, L), real (L,) -> (L, L, K)
     """
     length, rows = len(query), []
@@ -1279,7 +1181,7 @@ def triangle_attention(query, key, value, bias, real, *, ending):
 def outer_product_mean(first, second, real):
     """Average the outer products a_si b_sj^T over the sequences s of an alignment, row by row: -> (L, L, c * c).
 
-    Source: Jumper et al. 2021, supplement, algorithm 10, line 3, https://doi.org/10.1038/s41586-021-03819-2
+    Source: Jumper et al. 2021, supplement, algorithm 10, line 3
     Shapes: 2 x (S, L, c), real (S,)
     """
     sequences = [s for s in range(len(first)) if real[s]]
@@ -1293,7 +1195,7 @@ def outer_product_mean(first, second, real):
 def outer_product_difference(first, second):
     """Products and differences of the components of residues j and i: a_j b_i and a_j - b_i, (L, c) -> (L, L, 2 c).
 
-    Source: Lin et al. 2023, ESMFold's code, `SequenceToPair`, https://doi.org/10.1126/science.ade2574
+    Source: Lin et al. 2023, ESMFold's code, `SequenceToPair`
     """
     rows = [torch.cat((a * b, a - b)) for b in second for a in first]
     return torch.stack(rows).view(len(first), len(first), -1)
@@ -1302,6 +1204,6 @@ def outer_product_difference(first, second):
 def relative_positions(positions, bins):
     """Number the differences p_j - p_i from 1, those of `bins` and more alike: (L,) -> L lists of L numbers.
 
-    Source: Jumper et al. 2021, supplement, algorithms 4 and 5, https://doi.org/10.1038/s41586-021-03819-2
+    Source: Jumper et al. 2021, supplement, algorithms 4 and 5
     """
     return [[min(max(int(q - p), -bins), bins) + bins + 1 for q in positions] for p in positions]

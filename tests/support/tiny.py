@@ -11,19 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv
 import tables
-from qkv.configuration import (
-    QkvAudioEncoderConfig,
-    QkvDecoderConfig,
-    QkvDetectionConfig,
-    QkvDualEncoderConfig,
-    QkvEncoderConfig,
-    QkvEncoderDecoderConfig,
-    QkvImageEncoderConfig,
-    QkvPairConfig,
-    QkvRecurrentConfig,
-    QkvSpeechEncoderDecoderConfig,
-    QkvTextEncoderConfig,
-)
+from qkv import configuration as configs
 
 KINDS = tables.beside(__file__)
 SIZES, DROPOUT = KINDS["shared"]["sizes"], KINDS["shared"]["dropout"]
@@ -31,78 +19,78 @@ VOCABULARY, LABELS, BATCH, LENGTH, SOURCE = 61, 3, 2, 9, 7
 PAD, START, END = 1, 2, 3
 TEXT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 48, "num_labels": LABELS}
 IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+STARTED = {"decoder_start_token_id": START}
 IMAGE = {**SIZES, "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
 
 QUERIES = 5
 BINS, SEQUENCES = 6, 3
 
 
-def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**{**TEXT, **IDS, **KINDS["encoder"][kind], **fields})
+def made(config: str, family: str, kind: str, *fields: dict[str, Any]) -> Any:
+    """A config of a kind of `tiny.yaml`, under which other fields stand and over which the last do."""
+    *shared, own = fields
+    given = {name: value for each in (*shared, KINDS[family][kind], own) for name, value in each.items()}
+    return getattr(configs, f"Qkv{config}Config")(**given)
 
 
-def image_encoder(kind: str = "vit", **fields: Any) -> QkvImageEncoderConfig:
-    return QkvImageEncoderConfig(**{**IMAGE, **KINDS["image_encoder"][kind], **fields})
+def encoder(kind: str = "bert", **fields: Any) -> configs.QkvEncoderConfig:
+    return made("Encoder", "encoder", kind, TEXT, IDS, fields)
 
 
-def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
-    return QkvDecoderConfig(**{**TEXT, **IDS, **KINDS["decoder"][kind], **fields})
+def image_encoder(kind: str = "vit", **fields: Any) -> configs.QkvImageEncoderConfig:
+    return made("ImageEncoder", "image_encoder", kind, IMAGE, fields)
 
 
-def encoder_decoder(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
-    return QkvEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **KINDS["encoder_decoder"][kind], **fields}
-    )
+def decoder(kind: str = "gpt2", **fields: Any) -> configs.QkvDecoderConfig:
+    return made("Decoder", "decoder", kind, TEXT, IDS, fields)
 
 
-def encoder_alone(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
+def encoder_decoder(kind: str = "transformer", **fields: Any) -> configs.QkvEncoderDecoderConfig:
+    return made("EncoderDecoder", "encoder_decoder", kind, TEXT, IDS, STARTED, fields)
+
+
+def encoder_alone(kind: str = "transformer", **fields: Any) -> configs.QkvEncoderDecoderConfig:
     """The config that the encoder alone of such a model has."""
     return encoder_decoder(kind, is_encoder_decoder=False, **fields)
 
 
-def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
+def recurrent(kind: str = "rnnsearch", **fields: Any) -> configs.QkvRecurrentConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "encoder_hidden_size": 16, "initializer_range": 0.1}
-    return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **KINDS["recurrent"][kind], **fields})
+    return made("Recurrent", "recurrent", kind, sizes, IDS, STARTED, fields)
 
 
-def dual_encoder(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
+def dual_encoder(kind: str = "clip", **fields: Any) -> configs.QkvDualEncoderConfig:
     """A text encoder and an image encoder, of other widths where the kind says so."""
     own = KINDS["dual_encoder"][kind]
-    words = {name: value for name, value in TEXT.items() if name not in SIZES}
+    words = {name: value for name, value in {**TEXT, **IDS}.items() if name not in SIZES}
     image = {name: value for name, value in IMAGE.items() if name not in (*SIZES, "num_labels")}
-    parts = {
-        "text_config": {**words, **IDS, **own.get("text_config", {})},
-        "vision_config": {**image, **own.get("vision_config", {})},
-    }
-    return QkvDualEncoderConfig(**{**SIZES, "projection_dim": 20, **own, **parts, **fields})
+    halves = {"text_config": words, "vision_config": image}
+    parts = {name: {**half, **own.get(name, {})} for name, half in halves.items()}
+    return made("DualEncoder", "dual_encoder", kind, {**SIZES, "projection_dim": 20}, {**parts, **fields})
 
 
-def text_encoder(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
+def text_encoder(kind: str = "clip", **fields: Any) -> configs.QkvTextEncoderConfig:
     """The text half alone."""
-    return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
+    return configs.QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
-def audio_encoder(kind: str = "speech", **fields: Any) -> QkvAudioEncoderConfig:
-    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **KINDS["audio_encoder"][kind], **fields})
+def audio_encoder(kind: str = "speech", **fields: Any) -> configs.QkvAudioEncoderConfig:
+    return made("AudioEncoder", "audio_encoder", kind, TEXT, IDS, fields)
 
 
-def speech_encoder_decoder(kind: str = "speech", **fields: Any) -> QkvSpeechEncoderDecoderConfig:
-    return QkvSpeechEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **KINDS["speech_encoder_decoder"][kind], **fields}
-    )
+def speech_encoder_decoder(kind: str = "speech", **fields: Any) -> configs.QkvSpeechEncoderDecoderConfig:
+    return made("SpeechEncoderDecoder", "speech_encoder_decoder", kind, TEXT, IDS, STARTED, fields)
 
 
-def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
+def detector(kind: str = "detr", **fields: Any) -> configs.QkvDetectionConfig:
     sizes = {**SIZES, "num_queries": QUERIES, "num_labels": LABELS, "initializer_range": 0.1}
-    own = {name: value for name, value in KINDS["detector"][kind].items() if name != "position"}
-    encoder = {name: value for name, value in KINDS["detector"][kind].items() if name == "position"}
-    return QkvDetectionConfig(**{**sizes, "encoder": encoder, **own, **fields})
+    return made("Detection", "detector", kind, sizes, fields)
 
 
-def pair(kind: str = "evoformer", **fields: Any) -> QkvPairConfig:
+def pair(kind: str = "evoformer", **fields: Any) -> configs.QkvPairConfig:
     sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20, "num_labels": LABELS}
     bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
-    return QkvPairConfig(**{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields})
+    return made("Pair", "pair", kind, SIZES, sizes, bins, {"vocab_size": VOCABULARY, **IDS}, fields)
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -155,6 +143,12 @@ def audio_with_targets() -> dict[str, Tensor]:
     return {**audio(), **{name: value for name, value in pairs().items() if name.startswith("decoder")}}
 
 
+def real_labels(ids: dict[str, Tensor], labels: Tensor | None = None) -> Tensor:
+    """Labels of real tokens; those of padding count nowhere."""
+    labels = ids["input_ids"] if labels is None else labels
+    return labels.where(ids["attention_mask"].bool(), torch.tensor(-100))
+
+
 def segments() -> dict[str, Tensor]:
     return {**text(), "token_type_ids": (torch.arange(LENGTH) > 4).long().expand(BATCH, -1)}
 
@@ -185,9 +179,8 @@ def classes(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def token_classes() -> dict[str, Tensor]:
-    inputs = text()
     labels = torch.arange(BATCH * LENGTH).view(BATCH, LENGTH) % LABELS
-    return {**inputs, "labels": labels.where(inputs["attention_mask"].bool(), torch.tensor(-100))}
+    return {**text(), "labels": real_labels(text(), labels)}
 
 
 def alignment() -> dict[str, Tensor]:
@@ -232,8 +225,11 @@ def residue_labels() -> dict[str, Tensor]:
     return {**text(), "labels": masked_labels()}
 
 
+SPANS = {"start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+
+
 def spans() -> dict[str, Tensor]:
-    return {**text(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+    return {**text(), **SPANS}
 
 
 def inner_contacts() -> dict[str, Tensor]:
@@ -255,48 +251,37 @@ def masked_patches() -> dict[str, Tensor]:
 
 
 def causal_labels() -> dict[str, Tensor]:
-    inputs = text()
-    labels = inputs["input_ids"].where(inputs["attention_mask"].bool(), torch.tensor(-100))
-    return {**inputs, "labels": labels}
+    return {**text(), "labels": real_labels(text())}
 
 
 def pairs() -> dict[str, Tensor]:
     """A padded source and a longer padded target."""
-    source, target = text(length=SOURCE), text(seed=3)
-    return {
-        **source,
-        "decoder_input_ids": target["input_ids"],
-        "decoder_attention_mask": target["attention_mask"],
-    }
+    return {**text(length=SOURCE), **{f"decoder_{name}": value for name, value in text(seed=3).items()}}
 
 
 def translations() -> dict[str, Tensor]:
-    target = text(seed=3)
-    labels = target["input_ids"].where(target["attention_mask"].bool(), torch.tensor(-100))
-    return {**text(length=SOURCE), "labels": labels}
+    return {**text(length=SOURCE), "labels": real_labels(text(seed=3))}
+
+
+def ended(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Texts whose last real token is the end."""
+    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
+    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END)}
 
 
 def same_source_and_target() -> dict[str, Tensor]:
     """A text with its end, for the encoder as it is and for the decoder shifted right."""
-    source = text(length=SOURCE)
-    last = source["attention_mask"].sum(-1, keepdim=True) - 1
-    ids = source["input_ids"].scatter(1, last, END)
-    return {
-        **source,
-        "input_ids": ids,
-        "decoder_input_ids": torch.cat((ids.new_full((BATCH, 1), START), ids[:, :-1]), 1),
-    }
+    source = ended(text(length=SOURCE))
+    ids = source["input_ids"]
+    return {**source, "decoder_input_ids": torch.cat((ids.new_full((BATCH, 1), START), ids[:, :-1]), 1)}
 
 
 def same_source_and_target_spans() -> dict[str, Tensor]:
-    return {**same_source_and_target(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+    return {**same_source_and_target(), **SPANS}
 
 
 def sentences() -> dict[str, Tensor]:
-    """Texts whose last real token is the end."""
-    inputs = text()
-    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
-    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END)}
+    return ended(text())
 
 
 def captions() -> dict[str, Tensor]:
@@ -326,18 +311,13 @@ class Case:
         return jitter(self.model_class(self.config(**fields))).eval()
 
 
-CONFIGS = {
-    QkvEncoderConfig: encoder,
-    QkvImageEncoderConfig: image_encoder,
-    QkvDecoderConfig: decoder,
-    QkvEncoderDecoderConfig: encoder_decoder,
-}
+MAKERS = {type(make()): make for make in (encoder, image_encoder, decoder, encoder_decoder)}
 
 
 def precise(model_class: Any, *kind: str, **fields: Any) -> PreTrainedModel:
     """A jittered model of a kind of config, in double precision and evaluation mode."""
     torch.manual_seed(0)
-    return jitter(model_class(CONFIGS[model_class.config_class](*kind, **fields))).double().eval()
+    return jitter(model_class(MAKERS[model_class.config_class](*kind, **fields))).double().eval()
 
 
 def jitter(model: PreTrainedModel) -> PreTrainedModel:

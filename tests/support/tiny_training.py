@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,14 +20,13 @@ from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import CheckpointManager
-from qkv.scripts.training.run import take_steps as take
+from qkv.scripts.training.run import take_steps
 from recipes import recipe_of
 
 RECIPE = recipe_of(max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
     save_every=2,
 )  # fmt: skip
 DATA = DataSet("t", "t", "t")
-NO_ENERGY = SimpleNamespace(update=lambda: None)
 DROPOUT = {"embedding_dropout": 0.1, "residual_dropout": 0.2}
 
 
@@ -89,11 +87,6 @@ def go(folder: Path, **fields: object) -> str:
     sentence = found.resume()
     take_steps(found)
     return sentence
-
-
-def take_steps(found: CheckpointManager) -> None:
-    """Those that are left."""
-    take(found, NO_ENERGY)
 
 
 def result(folder: Path, step: int = RECIPE.optimization.max_steps) -> dict[str, str]:

@@ -14,7 +14,7 @@ from qkv.scripts.lab.benchmarking.equality import TOLERANCES, UnequalError, dist
 from qkv.scripts.lab.benchmarking.timing import in_turns, ratios
 from qkv.scripts.lab.benchmarking.workloads import Workload
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.loading import Loaded, load_in_clean_process
 
 REMOTE = "qkv-published"
 # Where the class of a loaded model is, by contender.

@@ -11,7 +11,7 @@ from jinja2 import UndefinedError
 from qkv.configuration import presets
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.common.templates import render
-from qkv.scripts.publishing.card.model import CardModel, Place, describe, differences
+from qkv.scripts.publishing.card.model import CardModel, describe, differences
 from qkv.scripts.publishing.card.record import (
     Record,
     facts_of,
@@ -31,13 +31,13 @@ MEASURED_WITH = re.compile(r"^(transformers \S+, torch \S+, \S+)\.$", re.MULTILI
 
 
 def make_card(record: Record, **place: Any) -> ModelCard:
-    """Return the card of a training; every number in it is in its record. `place` are the fields of `Place`.
+    """Return the card of a training; every number in it is in its record. `place` are fields of `CardModel`.
 
     ValueError names the field that a record lacks, and a form that does not exist.
     """
     try:
         recipe = record["recipe"]
-        subject = describe(name(record), record["config"], recipe["architecture"], Place(**place))
+        subject = describe(name(record), record["config"], recipe["architecture"], **place)
         is_recipe = record.get("pictures") and recipe["name"] in names() and not is_own(record)
         return rendered(
             subject,
@@ -69,7 +69,7 @@ def plain_card(
     for field in ("model_type", "architectures"):
         if not config.get(field):
             raise ValueError(f"the config of {name} has no {field!r}; give that of a saved model")
-    subject = describe(name, config, config["architectures"][0], Place(**place))
+    subject = describe(name, config, config["architectures"][0], **place)
     if not certificate:
         return rendered(subject, differences(config))
     try:

@@ -13,7 +13,6 @@ from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
-Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
 # Fields of configs, by which the kind of input is known.
 FRONTENDS = {
@@ -25,27 +24,13 @@ ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id mo
 
 
 @dataclass(frozen=True)
-class Place:
-    """The folder of a card.
-
-    `form` is that of the folder; `other` the Hub id or address of the same model in the other form; `repo` the Hub id
-    of this one; `digest` the identity in its manifest, `tested` the releases of transformers in it; `processor` says
-    whether one is in the folder.
-    """
-
-    form: Form = "self-contained"
-    other: str | None = None
-    repo: str | None = None
-    digest: str | None = None
-    tested: str = spelled(TESTED)
-    processor: bool = True
-
-
-@dataclass(frozen=True)
 class CardModel:
     """A model as its card names it: class and type in its form, its task, and the equivalent class of transformers.
 
-    `frontend` is its kind of input: tokens, patches, a feature map, a spectrogram or both images and texts.
+    `frontend` is its kind of input: tokens, patches, a feature map, a spectrogram or both images and texts. `form` is
+    that of the folder; `other` the Hub id or address of the same model in the other form; `repo` the Hub id of this
+    one; `digest` the identity in its manifest, `tested` the releases of transformers in it; `processor` says whether
+    one is in the folder.
     """
 
     name: str
@@ -54,24 +39,29 @@ class CardModel:
     model_type: str
     auto_class: str
     stock: str | None
-    place: Place
     frontend: str
     task: str | None
+    form: Literal["self-contained", "native"] = "self-contained"
+    other: str | None = None
+    repo: str | None = None
+    digest: str | None = None
+    tested: str = spelled(TESTED)
+    processor: bool = True
 
     @property
     def native(self) -> bool:
         """Return whether the folder holds the stock form, which needs no remote code."""
-        return self.place.form == "native"
+        return self.form == "native"
 
     @property
-    def repo(self) -> str:
+    def address(self) -> str:
         """Return its name on the Hub, or a placeholder."""
-        return self.place.repo or f"user/{self.name}"
+        return self.repo or f"user/{self.name}"
 
 
-def describe(name: str, config: Config, architecture: str, place: Place) -> CardModel:
+def describe(name: str, config: Config, architecture: str, **place: Any) -> CardModel:
     """Describe a config and a class of qkv or transformers; ValueError for a form that does not exist."""
-    is_native, is_ours = place.form == "native", config["model_type"].startswith("qkv_")
+    is_native, is_ours = place.get("form") == "native", config["model_type"].startswith("qkv_")
     if not is_ours and not is_native:
         raise ValueError(f"{architecture} is a stock model, which has no self-contained form; give form='native'")
     stock = counterpart(config, architecture) if is_ours else (config["model_type"], architecture)
@@ -80,10 +70,8 @@ def describe(name: str, config: Config, architecture: str, place: Place) -> Card
     auto = auto_class(config, architecture)
     auto = auto if auto in HUB_TASKS else "AutoModel"
     model_type, shown = stock if is_native and stock else (config["model_type"], architecture)
-    inputs = frontend(config, auto)
-    return CardModel(
-        name, config, shown, model_type, auto, stock and stock[1], place, inputs, task(architecture, auto, inputs)
-    )
+    facts = stock and stock[1], frontend(config, auto), task(architecture, auto, frontend(config, auto))
+    return CardModel(name, config, shown, model_type, auto, *facts, **place)
 
 
 def frontend(config: Config, auto_class: str) -> str:

@@ -25,9 +25,9 @@ def programs(
     is a second text that is read with it, and `about` describes the file that they read. A task may have a program of
     its own, `usage`, in which `model=...` stands for the model.
     """
-    reads, trust = subject.place.processor, "" if subject.native else ", trust_remote_code=True"
+    reads, trust = subject.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:
-        return [usage.replace("model=...", f'model="{subject.repo}"{trust}')]
+        return [usage.replace("model=...", f'model="{subject.address}"{trust}')]
     is_of_proteins = subject.architecture.endswith("ForContactPrediction")
     facts = {
         "about": about,

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.modeling.conversion.files import CONFIG
+from qkv.modeling.conversion.files import CONFIG, read_json
 from qkv.scripts.common.files import staged, write_atomically
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
@@ -52,7 +52,7 @@ def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], 
     code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
     write_code(code, folder)
     if code.auto_map:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8")) | {"auto_map": code.auto_map}
+        config = read_json(folder / CONFIG) | {"auto_map": code.auto_map}
         write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
     write_manifest(folder, model, card)
 
@@ -62,10 +62,8 @@ def write_code(code: FlatCode, folder: Path) -> None:
     for name, text in code.files.items():
         write_atomically(folder / name, text)
     if not (folder / LICENSE).exists():
-        checkout = Path(__file__).parents[3] / LICENSE
-        wheel = distribution("qkv")
-        is_here = checkout.is_file()
-        kept = checkout.read_text(encoding="utf-8") if is_here else wheel.read_text(f"licenses/{LICENSE}")
+        checkout, wheel = Path(__file__).parents[3] / LICENSE, distribution("qkv")
+        kept = checkout.read_text("utf-8") if checkout.is_file() else wheel.read_text(f"licenses/{LICENSE}")
         if kept is None:
             raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
         write_atomically(folder / LICENSE, kept)

@@ -27,15 +27,6 @@ class Statement:
     read: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Module:
-    """A file in three parts."""
-
-    docstring: str
-    imports: tuple[Any, ...]
-    body: tuple[Statement, ...]
-
-
 @cache
 def statement(text: str) -> Statement:
     """Parse a statement; most are those of the code of other configs, too."""
@@ -44,7 +35,7 @@ def statement(text: str) -> Statement:
 
 
 @cache
-def read_module(path: Path) -> Module:
+def read_module(path: Path) -> tuple[str, list[Any], list[Statement]]:
     """Split a file into its docstring, its imports and its other statements."""
     text = path.read_text(encoding="utf-8")
     lines, tree = text.splitlines(keepends=True), ast.parse(text)
@@ -52,14 +43,15 @@ def read_module(path: Path) -> Module:
     imports: list[Any] = []
     body: list[Statement] = []
     for node in tree.body:
-        inner = type_checking(node) or [node]
+        is_of_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        inner = node.body if isinstance(node, ast.If) and is_of_types else [node]
         if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
             imports += inner
         elif node is not tree.body[0] or not docstring:
             source = "".join(lines[end : node.end_lineno])
             body.append(statement(source if body else "\n\n" + source.lstrip("\n")))
         end = node.end_lineno or end
-    return Module(docstring, tuple(imports), tuple(body))
+    return docstring, imports, body
 
 
 class Joined:
@@ -77,17 +69,17 @@ class Joined:
         if name in self.docstrings:
             return
         spec: Any = importlib.util.find_spec(name)
-        module, package = read_module(Path(spec.origin)), name if spec.submodule_search_locations else spec.parent
-        self.docstrings[name] = module.docstring
-        for node in module.imports:
+        package = name if spec.submodule_search_locations else spec.parent
+        self.docstrings[name], imports, body = read_module(Path(spec.origin))
+        for node in imports:
             if getattr(node, "level", 0):
                 self.follow(node, package)
             else:
                 self.imports.append(node)
         taken = {each for other in self.body for each in other.defined} - {"__all__"}
-        if clashes := sorted(taken & {each for own in module.body for each in own.defined}):
+        if clashes := sorted(taken & {each for own in body for each in own.defined}):
             raise ValueError(f"{name}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
-        self.body += module.body
+        self.body += body
 
     def follow(self, node: ast.ImportFrom, package: str) -> None:
         """Add the module that is imported from this folder, or note the names from another one."""
@@ -136,7 +128,7 @@ class Joined:
 
 def import_lines(imports: Iterable[Any], used: Collection[str]) -> str:
     """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
-    rows: set[tuple[int, bool, str, str]] = set()
+    rows: set[tuple[bool, str, str]] = set()
     members: dict[tuple[str, str], set[str]] = defaultdict(set)  # a renamed name has a line of its own
     for node, alias in ((each, alias) for each in imports for alias in each.names):
         if (alias.asname or alias.name).partition(".")[0] not in used:
@@ -144,15 +136,12 @@ def import_lines(imports: Iterable[Any], used: Collection[str]) -> str:
         if isinstance(node, ast.ImportFrom):
             members["." * node.level + (node.module or ""), alias.asname or ""].add(ast.unparse(alias))
         else:
-            rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
-    rows |= {(section(name), True, name, from_import(name, names)) for (name, _), names in members.items()}
-    groups = [[line for number, *_, line in sorted(rows) if number == place] for place in range(3)]
+            rows.add((False, alias.name, f"import {ast.unparse(alias)}"))
+    rows |= {(True, name, from_import(name, names)) for (name, _), names in members.items()}
+    groups: list[list[str]] = [[], [], []]
+    for _, name, line in sorted(rows):
+        groups[2 if name.startswith(".") else name.partition(".")[0] not in sys.stdlib_module_names].append(line)
     return "\n\n".join("\n".join(lines) for lines in groups if lines)
-
-
-def section(module: str) -> int:
-    """Return the place of a module in a list of imports."""
-    return 2 if module.startswith(".") else int(module.partition(".")[0] not in sys.stdlib_module_names)
 
 
 def from_import(module: str, names: Collection[str]) -> str:
@@ -184,12 +173,6 @@ def without_rows(table: Statement, words: Collection[str]) -> Statement:
 def is_block(node: ast.stmt) -> bool:
     """Return whether a statement is a function or a class."""
     return isinstance(node, ast.FunctionDef | ast.ClassDef)
-
-
-def type_checking(node: ast.stmt) -> list[ast.stmt]:
-    """Return the imports below `if TYPE_CHECKING:`."""
-    is_of_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    return node.body if isinstance(node, ast.If) and is_of_types else []
 
 
 def defined(node: ast.stmt) -> list[str]:

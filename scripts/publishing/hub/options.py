@@ -41,10 +41,6 @@ class PublishOptions:
     message: str | None = None
     step: Callable[[str], None] = lambda what: None
 
-    def __post_init__(self) -> None:
-        if self.pull_request and self.tag:
-            raise ValueError(f"tag={self.tag!r} names a commit of a branch, not a pull request; tag after merging it")
-
     def check_unset(self, names: Sequence[str], reason: str) -> None:
         """Raise ValueError for the first of these options that is set; `reason` has a place for its name."""
         for name in names:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,13 @@ from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
 from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
-from qkv.scripts.publishing.integrity.files import file_row
-from qkv.scripts.publishing.integrity.manifest import (
-    MANIFEST,
-    RELEASES,
-    IntegrityError,
-    brief,
-    is_document,
-    read_manifest,
-)
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, RELEASES, check_files, is_document, read_manifest
 
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 ModelSource = PreTrainedModel | str | os.PathLike[str]
-# The card by the identity in the manifest, and files that go along with it, by their paths.
-Card = tuple[Callable[[str], str], Mapping[str, bytes]]
+# The README by the identity in the manifest.
+Card = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class TrainedModel:
     """A qkv model, its processors, the record of its training and the certificate of its conversion, if any."""
 
     model: QkvPreTrainedModel
-    processors: list[Any] = field(default_factory=list)
+    processors: list[Any]
     record: Path | None = None
     certificate: dict[str, Any] | None = None
 
@@ -71,33 +63,26 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
 
 def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
     """Return the model in memory, in a model folder or in a run folder, with its processors, record and certificate."""
-    chosen = options.processor
+    chosen, record = options.processor, None if options.record is None else Path(options.record).expanduser()
     processors = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple) else [chosen]
+    certificate: dict[str, Any] | None = None
+    model: Any = source
     if isinstance(source, PreTrainedModel):
-        model: Any = source
-        check_ours(model.config.model_type, type(model).__name__, "qkv.from_transformers(model)")
-        return TrainedModel(model, processors, record_path(options.record))
-    run = Path(source).expanduser()
-    if not run.is_dir():
-        raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
-    folder = model_folder(run)
-    record = options.record or (run if (run / RECORD).is_file() else None)
-    # A certificate is about weights in the precision that they are stored in.
-    is_certified = (folder / CERTIFICATE).is_file() and options.dtype is None
-    certificate = read_json(folder / CERTIFICATE) if is_certified else None
-    model = load_saved_model(folder, options.dtype)
-    return TrainedModel(model, processors or saved_processors(folder), record_path(record), certificate)
-
-
-def record_path(record: str | os.PathLike[str] | None) -> Path | None:
-    """Return the file of a record that may be named by its run folder."""
-    if record is None:
-        return None
-    path = Path(record).expanduser()
-    path = path / RECORD if path.is_dir() else path
-    if not path.is_file():
-        raise ValueError(f"there is no record at {path}; give a run folder or a record file")
-    return path
+        check_ours(source.config.model_type, type(source).__name__, "qkv.from_transformers(model)")
+    else:
+        run = Path(source).expanduser()
+        if not run.is_dir():
+            raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
+        folder = model_folder(run)
+        record = record or (run if (run / RECORD).is_file() else None)
+        # A certificate is about weights in the precision that they are stored in.
+        if (folder / CERTIFICATE).is_file() and options.dtype is None:
+            certificate = read_json(folder / CERTIFICATE)
+        model, processors = load_saved_model(folder, options.dtype), processors or saved_processors(folder)
+    record = record / RECORD if record and record.is_dir() else record
+    if record and not record.is_file():
+        raise ValueError(f"there is no record at {record}; give a run folder or a record file")
+    return TrainedModel(model, processors, record, certificate)
 
 
 def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
@@ -106,9 +91,7 @@ def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
     check_ours(model_type, name, f"qkv convert {folder} DST")
     model_class = getattr(modeling, name, None)
     if model_class is None:
-        raise ValueError(
-            f"this qkv has no {name}, which {folder / CONFIG} names; publish with the version that saved it"
-        )
+        raise ValueError(f"this qkv has no {name}, which {folder / CONFIG} names; publish with the qkv that saved it")
     model, unplaced = load(model_class, folder, dtype=getattr(torch, dtype) if dtype else "auto")
     check_tensors_placed(folder, name, unplaced)
     return model
@@ -136,13 +119,12 @@ def built_folder(source: ModelSource) -> Path | None:
     folder = None if isinstance(source, PreTrainedModel) else Path(source).expanduser()
     if folder is None or not (folder / MANIFEST).is_file() or (folder / RECORD).is_file():
         return None
-    if wrong := file_row(folder, read_manifest(folder)).findings:
-        raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")
+    check_files(folder, f"{folder} is not what was built; build it again from its model")
     return folder
 
 
-def kept_card(folder: Path) -> Card:
-    """Return the card of a folder that was built before, for another identity and the releases tested today."""
+def kept_card(folder: Path) -> tuple[Card, Mapping[str, bytes]]:
+    """Return the card of a folder that was built before, for the releases tested today, and the documents beside it."""
     manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
     earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest[RELEASES], TESTED))
     names = [name for name in manifest["files"] if is_document(name) and name not in (README, LICENSE)]
@@ -150,8 +132,8 @@ def kept_card(folder: Path) -> Card:
     return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files
 
 
-def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> Card:
-    """Return the card of a training where there is a record, or of the config alone."""
+def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> tuple[Card, Mapping[str, bytes]]:
+    """Return the card, of a training where there is a record and else of the config alone, and its pictures."""
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
     known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from httpx2 import HTTPError
+from huggingface_hub import CommitInfo, HfApi
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -16,9 +18,12 @@ from qkv.scripts.common.files import staged
 from qkv.scripts.publishing.hub.options import OF_THE_HUB, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan
-from qkv.scripts.publishing.hub.upload import send
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE, identity
 from qkv.scripts.publishing.integrity.signature import sign, signer
+
+
+class PublishError(RuntimeError):
+    """The Hub did not take a model; one sentence says why."""
 
 
 def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:
@@ -39,29 +44,23 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
         built = build(source, folder, place, chosen)
         chosen.step("scan the folder")
         files = scan(built, public=[*public, *chosen.allow])
-        if built != folder:
-            files = {name: gather(path, folder / name, link=isinstance(place, str)) for name, path in files.items()}
+        for name, path in files.items() if built != folder else ():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(place, Path):
+                shutil.copyfile(path, folder / name)
+            else:  # it is read once
+                (folder / name).symlink_to(path.resolve())
         if signing:
             chosen.step("sign the files")
             sign(signing, folder)
-            files[SIGNATURE] = folder / SIGNATURE
-        sizes = {name: path.stat().st_size for name, path in files.items()}
-        result = Published(identity(built), sizes, as_built=built != folder)
+        files |= {SIGNATURE: folder / SIGNATURE} if signing else {}
+        sizes = {name: (folder / name).stat().st_size for name in files}
+        result = Published(identity(folder), sizes, as_built=built != folder)
         if isinstance(place, Path):
             return replace(result, folder=place)
         chosen.step("send to the Hub")
-        made = send(files, place, chosen)
+        made = send(folder, place, chosen)
         return replace(result, url=made.pr_url or made.commit_url, commit=made.oid)
-
-
-def gather(path: Path, target: Path, *, link: bool) -> Path:
-    """Copy a file, or link it where it is read once; return its place."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if link:
-        target.symlink_to(path.resolve())
-    else:
-        shutil.copyfile(path, target)
-    return target
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:
@@ -89,3 +88,43 @@ def workspace(place: Path | str) -> Iterator[Path]:
             folder = Path(name) / place.rpartition("/")[2]  # a signature holds the name of the folder
             folder.mkdir()
             yield folder
+
+
+def send(folder: Path, repo: str, options: PublishOptions) -> CommitInfo:
+    """Make a branch hold exactly the files of a folder, by one commit of huggingface_hub, and tag it.
+
+    The same files again are no commit, and a push by somebody else in the meantime is not overwritten.
+    """
+    api, branch = HfApi(library_name="qkv"), options.revision or "main"
+    try:
+        api.create_repo(repo, private=options.private, exist_ok=True)
+        check_settings(api, repo, options)
+        if options.revision and not api.revision_exists(repo, branch):
+            api.create_branch(repo, branch=branch)
+        made = api.upload_folder(
+            repo_id=repo,
+            folder_path=folder,
+            commit_message=options.message or "Publish with qkv",
+            revision=branch,
+            create_pr=options.pull_request,
+            parent_commit=api.repo_info(repo, revision=branch).sha,
+            delete_patterns="*",
+        )
+        if options.tag:
+            api.create_tag(repo, tag=options.tag, revision=made.oid)
+    except (HTTPError, OSError, RuntimeError) as error:
+        raise PublishError(
+            f"{repo} could not be published, and is as it was or wholly new: {' '.join(str(error).split())}; mend that "
+            "and run the same command again, which sends only the missing files"
+        ) from error
+    return made
+
+
+def check_settings(api: HfApi, repo: str, options: PublishOptions) -> None:
+    """Raise ValueError where a repository has another visibility, or the tag already."""
+    is_private = api.repo_info(repo).private
+    if options.private not in (None, is_private):
+        is_so, is_not = ("private", "public") if is_private else ("public", "private")
+        raise ValueError(f"{repo} is {is_so} and was to be {is_not}; change its settings, or leave --{is_not} out")
+    for name in {options.revision, options.tag} & {each.name for each in api.list_repo_refs(repo).tags}:
+        raise ValueError(f"{name} is a tag of {repo}, and tags stay; choose another")

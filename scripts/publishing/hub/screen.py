@@ -5,24 +5,32 @@ variables. Configs, code, card and templates may not hold absolute paths and the
 a vocabulary may, for a learned token may well be `/home` or a name. Of binary files the readable parts are searched.
 """
 
+import getpass
 import json
+import os
 import re
+import socket
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from huggingface_hub import get_token
 from safetensors import SafetensorError, safe_open
 
 from qkv.scripts.common.resources import table
-from qkv.scripts.publishing.hub.secrets import PASSWORDS, Patterns, leaks, secrets, traces
 
 TABLES = table(__file__)
 PUBLISHED: dict[str, str] = TABLES["published"]
 # Kinds of files with texts of people and programs, where names and paths are traces.
 OF_PEOPLE = ("weights", "configs", "texts")
 RUN = re.compile(rb"[\x20-\x7e]{8,}")
-LOCAL = re.compile(r'"\w*(?:name_or_path|_dir|_file|_path|_from_checkpoint)": *"([^"]+)"')
-HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-SHOWN = 5
+VARIABLES = re.compile(TABLES["variables"])
+WORD = r"(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
+SHORTEST_VALUE, SHORTEST_NAME, SHOWN = 8, 3, 5
+# (the kind of secret or trace, its form)
+Patterns = list[tuple[str, re.Pattern[str]]]
+PASSWORDS: Patterns = [("a password or key, by its name", re.compile(TABLES["password"]))]
 
 
 class UnfitError(ValueError):
@@ -36,7 +44,7 @@ def scan(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     files = {name: path for name, path in paths.items() if path.is_symlink() or not path.is_dir()}
-    card, hidden, shown = folder / "README.md", secrets(), traces(public)
+    card, hidden, shown = folder / "README.md", secrets(), traces()
     pictures = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     findings: list[str] = []
     for name, path in files.items():
@@ -73,9 +81,6 @@ def problems(
     hidden, shown = patterns
     found = leaks(text, [*hidden, *PASSWORDS], shown, public) if kind in OF_PEOPLE else leaks(text, hidden, [])
     yield from (f"holds {each}" for each in found)
-    if kind == "configs":
-        values = {value for value in LOCAL.findall(text) if not HUB_ID.fullmatch(value) or Path(value).is_dir()}
-        yield from (f"holds the path {value[:60]}" for value in sorted(values - set(public)))
 
 
 def text_of(path: Path, kind: str) -> str:
@@ -93,3 +98,51 @@ def text_of(path: Path, kind: str) -> str:
         return text
     json.loads(text)
     return text.replace('\\"', '"')  # quotes in strings
+
+
+@cache
+def forms() -> Patterns:
+    """Return the forms of secrets, ours before those of detect-secrets, whose names are less exact."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    found = [(what, re.compile(f"(?<![A-Za-z0-9])(?:{pattern})")) for what, pattern in TABLES["secrets"].items()]
+    detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    for what, detector in detectors.items():
+        if issubclass(detector, RegexBasedDetector) and what not in TABLES["left out"]:
+            found += [(f"a secret ({what})", pattern) for pattern in detector().denylist]
+    return found
+
+
+def secrets() -> Patterns:
+    """Return the forms of secrets, and the values of this environment's secret variables."""
+    variables = {name: value for name, value in os.environ.items() if VARIABLES.search(name)}
+    variables["the Hugging Face login"] = get_token() or ""
+    values = {name: value for name, value in variables.items() if len(value) >= SHORTEST_VALUE}
+    return [*forms(), *((f"the value of {name}", re.compile(re.escape(value))) for name, value in values.items())]
+
+
+def traces() -> Patterns:
+    """Return the forms of paths, addresses and hosts, and the names of this machine and its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # as in some containers
+        user = ""
+    names, known = {"user name": user, "host name": socket.gethostname().partition(".")[0]}, TABLES["common names"]
+    telling = {kind: name for kind, name in names.items() if len(name) >= SHORTEST_NAME and name.lower() not in known}
+    found = [(kind, re.compile(pattern)) for kind, pattern in TABLES["traces"].items()]
+    return found + [(kind, re.compile(WORD.format(re.escape(name)))) for kind, name in telling.items()]
+
+
+def leaks(text: str, hidden: Patterns, shown: Patterns, public: Collection[str] = ()) -> Iterator[str]:
+    """Yield the secrets and the traces in a text with their lines; only a trace is repeated."""
+    found: dict[int, str] = {}
+    for what, pattern in hidden:
+        for match in pattern.finditer(text):
+            found.setdefault(match.start(), what)
+    for kind, pattern in shown:
+        for match in pattern.finditer(text):
+            trace = match["trace"] if "trace" in pattern.groupindex else match[0]
+            if trace not in public:
+                found.setdefault(match.start(), f"the {kind} {trace[:60]}")
+    yield from (f"{what} (line {text.count(chr(10), 0, start) + 1})" for start, what in sorted(found.items()))

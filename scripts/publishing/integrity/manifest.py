@@ -1,4 +1,4 @@
-"""Describe a model's folder in a manifest: the hash of every file, and of every tensor after loading.
+"""Describe a model's folder in a manifest, the hash of every file and of every tensor after loading, and compare them.
 
 The manifest holds no time, path or user, so the same model gives the same text. Its identity is one hash over all that
 decides what the model computes; documents such as the card are listed, but do not change it.
@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,7 +17,7 @@ import transformers
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, read_json, write_json
+from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json, write_json
 from qkv.scripts.common.files import RECORD, file_hash, write_atomically
 from qkv.scripts.common.inspector import UNFILLED, held
 from qkv.scripts.publishing.export.tested_releases import stated_releases
@@ -31,6 +32,24 @@ DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml", "LICENSE")
 # The identity covers these, and the files that loading reads.
 CONTENT = ("class", "dtype", "loaded", "ties")
 Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check: its findings, a detail of what was compared, and whether it was skipped or the detail is a warning."""
+
+    check: str
+    findings: list[str] = field(default_factory=list)
+    detail: str = ""
+    skipped: bool = False
+    warns: bool = False
+
+    @property
+    def result(self) -> str:
+        """Return the result in a word."""
+        if self.skipped:
+            return "not run"
+        return "FAILED" if self.findings else "warning" if self.warns else "passed"
 
 
 class IntegrityError(RuntimeError):
@@ -118,14 +137,10 @@ def is_document(name: str) -> bool:
     return name.endswith(DOCUMENTS)
 
 
-def digest(values: dict[str, Any]) -> str:
-    """Return the SHA-256 of JSON values, whatever their order and layout."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 def identify(manifest: Manifest) -> str:
     """Return the identity of the model that a manifest describes, however its weights are divided into files."""
-    return digest({**{part: manifest[part] for part in CONTENT}, "files": files_read(manifest)})
+    values = {**{part: manifest[part] for part in CONTENT}, "files": files_read(manifest)}
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def files_read(manifest: Manifest) -> dict[str, str]:
@@ -170,6 +185,31 @@ def check_entries(manifest: Manifest) -> None:
     tables = [manifest["ties"], manifest["versions"], *(manifest["loaded"][kind] for kind in kinds)]
     if not all(isinstance(each, str) for table in tables for each in table.values()):
         raise ValueError("an entry of ties, versions or loaded is no text")
+
+
+def file_row(folder: Path, manifest: Manifest) -> Row:
+    """Compare all files of a folder with the manifest; a config that loads a kernel or other weights is a finding."""
+    files, findings = manifest["files"], []
+    for name, entry in files.items():
+        if not (folder / name).is_file():
+            findings.append(f"{name} is missing")
+        elif listed(folder / name) != entry:
+            findings.append(f"{name} has other content")
+    names = [path.relative_to(folder).as_posix() for path in file_paths(folder)]
+    findings += [f"{name} is not in the manifest" for name in names if name not in files and not is_document(name)]
+    if manifest.get(RELEASES) != stated_releases(folder):
+        findings.append("the code was tested with other releases of transformers than the manifest says")
+    try:
+        named(folder)
+    except ValueError as error:
+        findings.append(str(error))
+    return Row("files", findings, f"{len(files)} files, {sum(each['bytes'] for each in files.values()):,} bytes")
+
+
+def check_files(folder: Path, sentence: str) -> None:
+    """Raise IntegrityError with a sentence and the names of files that differ from the manifest."""
+    if findings := file_row(folder, read_manifest(folder)).findings:
+        raise IntegrityError(f"{sentence}: {brief(findings)}")
 
 
 def load_findings(report: dict[str, Any]) -> list[str]:

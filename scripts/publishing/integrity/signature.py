@@ -12,8 +12,7 @@ from typing import Any
 
 from qkv.scripts.common.extras import load
 from qkv.scripts.publishing.hub.options import KEYLESS
-from qkv.scripts.publishing.integrity.files import Row
-from qkv.scripts.publishing.integrity.manifest import SIGNATURE
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE, Row
 
 PASSWORD = "QKV_KEY_PASSWORD"
 CHECK = "signature"

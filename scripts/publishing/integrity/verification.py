@@ -1,35 +1,58 @@
 """Verify that a folder or repository is the model of its manifest: its files first, then every way of loading it.
 
-Nothing is loaded unless every file is right, and the code of a repository runs only where the caller trusts it.
+The ways are the Auto class, and the Auto class in a process that has no qkv, with the code of the folder where it has
+any. Nothing is loaded unless every file is right, and the code of a repository runs only where the caller trusts it.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
 from huggingface_hub import snapshot_download
+from torch import Tensor
 
-from qkv.modeling.conversion.files import located
+import qkv
+from qkv.modeling.conversion.files import CONFIG, located, read_json
+from qkv.scripts.common import inspector
 from qkv.scripts.common.files import model_folder
+from qkv.scripts.common.inspector import Job
+from qkv.scripts.conversion.probe import probe_inputs
 from qkv.scripts.publishing.export.tested_releases import spelled, stated_releases, untested
-from qkv.scripts.publishing.integrity.files import Row, file_row
-from qkv.scripts.publishing.integrity.load_paths import load_rows
+from qkv.scripts.publishing.integrity.loading import (
+    UNCHECKED,
+    Loaded,
+    auto_class,
+    installed_class,
+    load_in_clean_process,
+    load_quietly,
+)
 from qkv.scripts.publishing.integrity.manifest import (
     SIGNATURE,
     IntegrityError,
     Manifest,
+    Row,
     brief,
+    check_files,
     differences,
+    file_row,
     files_read,
     identity,
+    load_findings,
     read_manifest,
 )
 from qkv.scripts.publishing.integrity.signature import CHECK, signature_row
 
 IDENTITY = re.compile(r"[0-9a-f]{16,64}")
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token")
+# Outputs of code of another version may differ from those of the installed code by so much of the largest.
+TOLERANCE = 1e-5
+Outputs = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -105,6 +128,21 @@ def fetch(name: str, revision: str | None, **options: Any) -> Path:
     return Path(snapshot_download(name, revision=revision, **options))
 
 
+def checked(source: str | os.PathLike[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Compare a folder or repository with its manifest, for QKV_VERIFY, and return the options to load it with.
+
+    A repository is loaded at the commit that was compared. IntegrityError names a file that differs from the manifest,
+    or says that there is none.
+    """
+    if UNCHECKED.get():
+        return options
+    chosen = {name: options[name] for name in HUB_OPTIONS if name in options}
+    root = located(source, options.get("revision"), fetch=partial(fetch, **chosen))
+    folder = root / (options.get("subfolder") or "")
+    check_files(folder, f"{source} is not what its manifest says, and QKV_VERIFY refuses it")
+    return options if root == Path(source) else {**options, "revision": root.name}
+
+
 def checks(
     folder: Path, expect: str | Path | None, *, trusted: bool, signed_by: str | os.PathLike[str] | None = None
 ) -> Iterator[Row]:
@@ -145,3 +183,78 @@ def expectation_findings(actual: Manifest, expect: str | Path) -> list[str]:
     # Loading may make another model of the same files, with another release of torch or transformers.
     is_same = actual["identity"].startswith(wanted)
     return lines or ([] if is_same else [f"identity is {actual['identity']}, expected {wanted}"])
+
+
+def load_rows(folder: Path, manifest: Manifest, *, trusted: bool) -> Iterator[Row]:
+    """Yield a row for each way of loading; the outputs of both must be the same."""
+    config, name = read_json(folder / CONFIG), manifest["class"]
+    model_class, auto, is_remote = installed_class(folder), auto_class(config, name), bool(config.get("auto_map"))
+    inputs, outputs = class_inputs(model_class, folder), Outputs()
+    loader = getattr(transformers, auto) if auto else model_class
+    job = Job(folder, str(auto), inputs, fingerprints=True, remote=is_remote)
+    unknown = "" if model_class else f"neither qkv nor transformers has {name}"
+    untrusted = "its code runs only with --expect or --trust-remote-code" if is_remote and not trusted else ""
+    is_other = is_remote and manifest["versions"]["qkv"] != qkv.__version__
+    ways: list[tuple[str, str, Callable[[], Loaded], float]] = [
+        (auto or name, unknown, lambda: loaded(loader, folder, inputs), 0.0),
+        (
+            f"{'remote code' if is_remote else 'without qkv'}, {auto or name}",
+            untrusted if auto else f"{name} has no Auto class",
+            lambda: load_in_clean_process([job])[0],
+            TOLERANCE if is_other else 0.0,
+        ),
+    ]
+    for title, reason, load, tolerance in ways:
+        if reason:
+            yield Row(title, detail=reason, skipped=True)
+            continue
+        try:
+            result = load()
+        except Exception as error:
+            yield Row(title, [f"does not load: {' '.join(str(error).split()) or type(error).__name__}"])
+        else:
+            outputs = outputs or result.outputs
+            yield compared(title, result, manifest, outputs, tolerance)
+
+
+def loaded(loader: Any, folder: Path, inputs: Outputs | None = None) -> Loaded:
+    """Load in this process, run, and let the model go."""
+    model, report = load_quietly(loader, folder)
+    return Loaded(report, {} if inputs is None else inspector.outputs(model, inputs))
+
+
+def class_inputs(model_class: Any, folder: Path) -> Outputs | None:
+    """Return inputs for the model of a folder, None where its inputs are not known."""
+    try:
+        with torch.device("meta"):
+            model = model_class(model_class.config_class.from_pretrained(folder))
+        return probe_inputs(model, model)
+    except Exception:
+        return None
+
+
+def compared(name: str, result: Loaded, manifest: Manifest, reference: Outputs, tolerance: float = 0.0) -> Row:
+    """Compare one load with the manifest, and its outputs with the first load's, within so much of the largest."""
+    report = result.report
+    is_other = report["class"] != manifest["class"]
+    lines = [f"gives {report['class']}, expected {manifest['class']}"] if is_other else []
+    lines += differences("tie of", manifest["ties"], report["ties"]) + load_findings(report)
+    for kind, entries in report["loaded"].items():
+        lines += differences(kind, manifest["loaded"][kind], entries)
+    detail = f"{sum(map(len, report['loaded'].values()))} tensors equal"
+    if result.outputs:
+        detail += f", outputs equal {f'to {tolerance:g}' if tolerance else 'bit by bit'}"
+        names = sorted(result.outputs.keys() | reference.keys())
+        pairs = ((each, result.outputs.get(each), reference.get(each)) for each in names)
+        wrong = [each for each, one, other in pairs if not is_within(one, other, tolerance)]
+        lines += [f"output {each} differs from that of the first load" for each in wrong]
+    return Row(name, lines, detail)
+
+
+def is_within(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
+    """Return whether two tensors have the same bits, or values within the tolerance."""
+    if one is None or other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    largest = float(other.abs().max().clamp(min=1)) if one.is_floating_point() else 0.0
+    is_close = torch.allclose(one, other, rtol=0.0, atol=tolerance * largest)
+    return inspector.identical(one, other) or (tolerance > 0 and is_close)

@@ -82,19 +82,18 @@ class Repository:
 
 @dataclass
 class Hub:
-    """One Hub at two origins, as the real one has its CDN: `url` for users, `storage_url` for signed addresses.
+    """A Hub at `url`.
 
     Contents are named as the clients expect it: small ones by Git's hash, large ones by their SHA-256. `before` is called
-    with the `METHOD /path` of each request, and may raise HubError; `log` has the (method, path, status) of all.
+    with the `METHOD /path` of each request, and may raise HubError; `log` has those of all.
     """
 
     users: dict[str, User]
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
     before: Callable[[str], object] = len
-    log: list[tuple[str, str, int]] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
     url: str = ""
-    storage_url: str = ""
 
     def page(self, kind: str, name: str) -> str:
         """The address of a repository for people."""

@@ -4,9 +4,6 @@ import json
 from base64 import b64decode
 from fnmatch import fnmatch
 from typing import Any
-from urllib.parse import quote
-
-import yaml
 
 from loopback.hub import DATE, LFS_KINDS, HubError, Repository, User, is_large
 from loopback.server import Reply, Request, route
@@ -35,8 +32,7 @@ def to_read(request: Request) -> Repository:
     """A repository this user may see; to others a private one does not exist."""
     kind = request.words.get("kinds", "models").removesuffix("s")
     found, who = request.hub.repositories.get((kind, request.words["repo"])), user(request)
-    is_owner = who is not None and request.words["repo"].startswith(f"{who.name}/")
-    if found is None or (found.private and not is_owner):
+    if found is None or (found.private and (who is None or not found.name.startswith(f"{who.name}/"))):
         raise HubError(401 if who is None else 404, "Repository not found", "RepoNotFound")
     return found
 
@@ -49,22 +45,8 @@ def to_write(request: Request, *, proposed: bool = False) -> Repository:
     return found
 
 
-@route("GET", "/api/whoami-v2")
-def whoami(request: Request) -> Reply:
-    who = user(request)
-    if who is None:
-        raise HubError(401, UNKNOWN_USER)
-    token = {"displayName": "token", "role": "write" if who.may_write else "read"}
-    return Reply({"type": "user", "name": who.name, "orgs": [], "auth": {"accessToken": token}})
-
-
 @route("POST", "/api/validate-yaml")
 def validate(request: Request) -> Reply:
-    head = request.json["content"].partition("---\n")[2].partition("\n---")[0]
-    try:
-        yaml.safe_load(head)
-    except yaml.YAMLError as error:
-        return Reply({"errors": [{"message": f"YAML error: {error}"}], "warnings": []}, 400)
     return Reply({"errors": [], "warnings": []})
 
 
@@ -83,48 +65,28 @@ def create(request: Request) -> Reply:
     return Reply({"url": url, "name": name, "id": name})
 
 
-@route("DELETE", "/api/repos/delete")
-def delete(request: Request) -> Reply:
-    words = request.json
-    kind, name = words.get("type") or "model", f"{words.get('organization') or writer(request).name}/{words['name']}"
-    request.words = {"kinds": f"{kind}s", "repo": name}
-    to_write(request)
-    del request.hub.repositories[kind, name]
-    return Reply({})
-
-
 @route("GET", REPO, REPO + "/revision/{revision}")
 def information(request: Request) -> Reply:
     found, name = to_read(request), request.words["repo"]
     sha = found.resolve(request.words.get("revision", "main"))
     dates = {"createdAt": DATE, "lastModified": DATE}
     answer = {"_id": name, "id": name, "modelId": name, "author": name.partition("/")[0], "sha": sha, "tags": []}
-    answer |= {"private": found.private, "gated": False, "disabled": False, "downloads": 0, "likes": 0}
-    return Reply({**answer, **dates, "siblings": [{"rfilename": path} for path in sorted(found.tree(sha))]})
-
-
-@route("GET", REPO + "/refs")
-def references(request: Request) -> Reply:
-    refs = to_read(request).refs
-    groups = {"branches": "refs/heads/", "tags": "refs/tags/", "pullRequests": "refs/pr/"}
     return Reply(
-        {"converts": []}
-        | {
-            group: [
-                {"name": name.removeprefix(prefix), "ref": name, "targetCommit": sha}
-                for name, sha in refs.items()
-                if name.startswith(prefix)
-            ]
-            for group, prefix in groups.items()
+        {
+            **answer,
+            **dates,
+            "private": found.private,
+            "siblings": [{"rfilename": path} for path in sorted(found.tree(sha))],
         }
     )
 
 
-@route("GET", REPO + "/commits/{revision}")
-def history(request: Request) -> Reply:
-    commits = to_read(request).history(request.words["revision"])
-    rows = ({"id": each.sha, "title": each.title, "message": "", "date": DATE, "authors": []} for each in commits)
-    return Reply([*rows])
+@route("GET", REPO + "/refs")
+def references(request: Request) -> Reply:
+    found = to_read(request).refs.items()
+    groups = {"branches": "refs/heads/", "tags": "refs/tags/", "converts": "refs/convert/"}
+    rows = [{"name": ref.split("/", 2)[2], "ref": ref, "targetCommit": sha} for ref, sha in found]
+    return Reply({group: [row for row in rows if row["ref"].startswith(prefix)] for group, prefix in groups.items()})
 
 
 @route("POST", REPO + "/branch/{name}")
@@ -222,14 +184,12 @@ def batch(request: Request) -> Reply:
     objects = [{"oid": each["oid"], "size": each["size"]} for each in request.json["objects"]]
     for each in objects:
         if each["oid"] not in request.hub.contents:
-            each["actions"] = {"upload": {"href": f"{request.hub.storage_url}/lfs/{each['oid']}"}}
+            each["actions"] = {"upload": {"href": f"{request.hub.url}/lfs/{each['oid']}"}}
     return Reply({"transfer": "basic", "objects": objects}, headers={"Content-Type": "application/vnd.git-lfs+json"})
 
 
 @route("PUT", "/lfs/{oid}")
 def receive(request: Request) -> Reply:
-    if request.token:
-        raise HubError(400, "the Authorization header leaked to the storage origin")
     if request.hub.keep(request.body, large=True) != request.words["oid"]:
         raise HubError(400, "sha256 mismatch")
     return Reply()
@@ -237,7 +197,7 @@ def receive(request: Request) -> Reply:
 
 @route("GET", "/{repo}/resolve/{revision}/{path}", "/{kinds}/{repo}/resolve/{revision}/{path}")
 def resolve(request: Request) -> Reply:
-    """A file; a large one by a redirect to another origin, where clients stop on HEAD and drop the token on GET."""
+    """A file, or the part of it that is asked for."""
     found, path = to_read(request), request.words["path"]
     sha = found.resolve(request.words["revision"])
     oid = found.tree(sha).get(path)
@@ -245,23 +205,10 @@ def resolve(request: Request) -> Reply:
         error = HubError(404, "Entry not found", "EntryNotFound")
         error.headers["X-Repo-Commit"] = sha
         raise error
-    headers = {"X-Repo-Commit": sha, "ETag": f'"{oid}"'}
-    if not is_large(oid):
-        return ranged(request, oid, headers)
-    linked = {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(len(request.hub.contents[oid]))}
-    return Reply(status=302, headers={**headers, **linked, "Location": f"{request.hub.storage_url}/lfs/{quote(oid)}"})
-
-
-@route("GET", "/lfs/{oid}")
-def send(request: Request) -> Reply:
-    return ranged(request, request.words["oid"], {"ETag": f'"{request.words["oid"]}"'})
-
-
-def ranged(request: Request, oid: str, headers: dict[str, str]) -> Reply:
-    """A content, or the part of it that is asked for."""
+    headers = {"X-Repo-Commit": sha, "ETag": f'"{oid}"', "Accept-Ranges": "bytes"}
     data, asked = request.hub.contents[oid], request.headers.get("Range", "").removeprefix("bytes=").split("-")
     if len(asked) < 2 or request.method == "HEAD":
-        return Reply(data, headers={"Accept-Ranges": "bytes", **headers})
+        return Reply(data, headers=headers)
     start, end = int(asked[0]), min(int(asked[1]) + 1, len(data)) if asked[1] else len(data)
     if start >= len(data):
         raise HubError(416, "Range not satisfiable")

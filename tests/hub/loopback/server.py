@@ -1,4 +1,4 @@
-"""The server: two origins, a thread for each connection, and routes from paths to functions."""
+"""The server: a thread for each connection, and routes from paths to functions."""
 
 import json
 import os
@@ -32,7 +32,7 @@ PARTS = {"kinds": "models|datasets|spaces", "repo": "[^/]+/[^/]+", "path": ".+"}
 
 @dataclass
 class Request:
-    """A request: the words of its path, the query, the body, and the user, None for nobody."""
+    """A request: the words of its path, the query, the headers and the body."""
 
     hub: Hub
     method: str
@@ -41,7 +41,6 @@ class Request:
     headers: Any
     body: bytes
     words: dict[str, str] = field(default_factory=dict)
-    user: User | None = None
 
     @property
     def json(self) -> Any:
@@ -79,7 +78,7 @@ def route(method: str, *paths: str) -> Callable[[Endpoint], Endpoint]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection to one of the origins."""
+    """One connection."""
 
     protocol_version = "HTTP/1.1"
     # Headers and body are two packets: with Nagle's algorithm the second would wait for the first one's receipt.
@@ -94,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
             reply = self.dispatch(request)
         except HubError as error:
             reply = Reply(error.body, error.status, error.headers)
-        self.hub.log.append((self.command, self.path, reply.status))
+        self.hub.log.append(f"{self.command} {self.path}")
         self.send(reply)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = exchange
@@ -140,17 +139,15 @@ def serving() -> Iterator[Hub]:
     from loopback import routes  # noqa: F401
 
     hub = Hub(USERS)
-    servers = [ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub})) for _ in range(2)]
-    for server in servers:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub.url, hub.storage_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub.url = f"http://127.0.0.1:{server.server_port}"
     try:
         yield hub
     finally:
-        for server in servers:
-            server.shutdown()
-            server.server_close()
+        server.shutdown()
+        server.server_close()
 
 
 def environment(url: str, home: Path, token: str | None, **extra: Any) -> dict[str, str]:

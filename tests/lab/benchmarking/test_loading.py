@@ -9,7 +9,7 @@ import torch
 from qkv.scripts.lab.benchmarking import loading
 from qkv.scripts.lab.benchmarking.contenders import stock_model
 from qkv.scripts.lab.benchmarking.equality import UnequalError
-from qkv.scripts.publishing.integrity.clean_process import Loaded
+from qkv.scripts.publishing.integrity.loading import Loaded
 from tiny_workloads import tiny
 
 SECONDS = {"qkv": 1.0, "qkv-published": 2.0, "transformers": 3.0}

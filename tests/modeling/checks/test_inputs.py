@@ -53,63 +53,38 @@ def test_models_without_values_run(device: str) -> None:
         assert model(ids, labels=ids, use_cache=False, skip_logits=False).logits.shape == (2, 5, 11)
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels"),
-    [
-        ((2, 5, 11), IDS),
-        ((2, 5, 11), torch.full((2, 5), -100)),
-        ((2, 5, 11), torch.tensor([[0, 10, -100, 3, 4]] * 2, dtype=torch.int32)),
-        ((10, 11), IDS.flatten()),
-        ((2, 3), torch.tensor([[0], [2]])),
-        ((1, 5, 11), torch.arange(5)),
-        ((0, 3), torch.zeros(0, dtype=torch.long)),
-    ],
-)
-def test_labels_that_fit(scores: tuple[int, ...], labels: torch.Tensor) -> None:
-    inputs.check_labels(scores, labels, -100)
-
-
-@pytest.mark.parametrize("ends", [[0, 5], [0, 1, 5], [0, 2, 2, 5], [0, 0, 5]])
-def test_boundaries_that_fit(ends: list[int]) -> None:
-    inputs.check_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 5, 5), (2, 1, 5, 5), (2, 2, 5, 5), (1, 2, 5, 5)])
-def test_finished_masks_that_fit(shape: tuple[int, ...]) -> None:
-    mask = torch.ones(shape).bool().tril()
-    assert QkvEncoderModel(QkvEncoderConfig(**SIZES))(IDS, mask).last_hidden_state.shape == (2, 5, 8)
-
-
-def test_token_types_that_fit() -> None:
+def test_right_inputs_pass() -> None:
+    labels = torch.tensor([[0, 10, -100, 3, 4]] * 2, dtype=torch.int32)
+    for given in (IDS, torch.full((2, 5), -100), labels):
+        inputs.check_labels((2, 5, 11), given, -100)
+    for classes, given in ((11, IDS.flatten()), (3, torch.tensor([[0], [2]])), (3, torch.zeros(0, dtype=torch.long))):
+        inputs.check_labels((len(given), classes), given, -100)
+    inputs.check_labels((1, 5, 11), torch.arange(5), -100)
+    for ends in ([0, 5], [0, 1, 5], [0, 2, 2, 5], [0, 0, 5]):
+        inputs.check_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
     inputs.check_token_types(torch.zeros_like(IDS), HIDDEN, 0)
     inputs.check_token_types(IDS % 2, HIDDEN, 2)
+    encoder = QkvEncoderModel(QkvEncoderConfig(**SIZES))
+    for shape in ((1, 1, 5, 5), (2, 1, 5, 5), (2, 2, 5, 5), (1, 2, 5, 5)):
+        assert encoder(IDS, torch.ones(shape).bool().tril()).last_hidden_state.shape == (2, 5, 8)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda config: DynamicCache(config=config),
-        lambda config: DynamicCache(),
-        lambda config: StaticCache(config=config, max_cache_len=12),
-        lambda config: EncoderDecoderCache(DynamicCache(config=config), DynamicCache()),
-    ],
-    ids=["dynamic", "growing", "static", "encoder-decoder"],
-)
-def test_caches_that_fit(make: Any) -> None:
+def test_caches_that_fit() -> None:
     model = QkvDecoderModel(QkvDecoderConfig(**SIZES)).eval()
-    cache = make(model.config)
-    for chunk in (IDS[:, :3], IDS[:, 3:]):
-        hidden = model(chunk, past_key_values=cache, use_cache=True).last_hidden_state
-    torch.testing.assert_close(hidden, model(IDS).last_hidden_state[:, 3:])
+    caches = [DynamicCache(config=model.config), DynamicCache(), StaticCache(config=model.config, max_cache_len=12)]
+    for cache in (*caches, EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache())):
+        for chunk in (IDS[:, :3], IDS[:, 3:]):
+            hidden = model(chunk, past_key_values=cache, use_cache=True).last_hidden_state
+        torch.testing.assert_close(hidden, model(IDS).last_hidden_state[:, 3:])
 
 
 def test_positions_end_with_the_table() -> None:
-    model = QkvDecoderModel(QkvDecoderConfig(**SIZES)).eval()
-    assert model(torch.zeros(1, 16, dtype=torch.long)).last_hidden_state.shape == (1, 16, 8)
-    assert model(IDS[:1], position_ids=torch.arange(11, 16)[None]).last_hidden_state.shape == (1, 5, 8)
-    # Padding is not counted: 4 real tokens in a row of 18.
-    padded = (torch.arange(18) >= 14).long()[None]
-    assert model(torch.zeros(1, 18, dtype=torch.long), padded).last_hidden_state.shape == (1, 18, 8)
+    model, padding = QkvDecoderModel(QkvDecoderConfig(**SIZES)).eval(), (torch.arange(18) >= 14).long()[None]
+    whole = {"input_ids": torch.zeros(1, 16, dtype=torch.long)}
+    late = {"input_ids": IDS[:1], "position_ids": torch.arange(11, 16)[None]}
+    padded = {"input_ids": torch.zeros_like(padding), "attention_mask": padding}  # 4 real tokens in a row of 18
+    for given in (whole, late, padded):
+        assert model(**given).last_hidden_state.shape == (*given["input_ids"].shape, 8)
 
 
 def changed(values: dict[str, Any], name: str, place: Any, value: float) -> dict[str, Any]:
@@ -129,8 +104,8 @@ NAN, FRAMES = float("nan"), torch.arange(33)
 FITTING = ("input_features", "num_mel_bins=6", "frame_layout='frames_first'")
 # Changes of right inputs, and what the sentence mentions.
 OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "no pixels": ({"pixel_values": None}, ("pixel_values", "None", "num_channels")),
-    "one channel": ({"pixel_values": torch.zeros(2, 1, 8, 56)}, ("pixel_values", "(2, 1, 8, 56)", "num_channels")),
+    "no pixels": ({"pixel_values": None}, ("pixel_values", "(batch, 3, height, width)")),
+    "one channel": ({"pixel_values": torch.zeros(2, 1, 8, 56)}, ("pixel_values", "(2, 1, 8, 56)")),
     "no columns": ({"pixel_values": torch.zeros(2, 3, 8, 0)}, ("pixel_values", "(2, 3, 8, 0)")),
     "nan": (changed(PIXELS, "pixel_values", (0, 0, 0, 0), NAN), ("pixel_values", "NaN")),
     "mask": ({"pixel_mask": torch.ones(2, 8, 55)}, ("pixel_mask", "(2, 8, 55)", "(2, 8, 56)")),
@@ -164,16 +139,14 @@ SPEECH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_images_and_objects_that_do_not_fit(name: str) -> None:
-    changes, mentions = OBJECTS[name]
+@pytest.mark.parametrize(("changes", "mentions"), OBJECTS.values(), ids=OBJECTS)
+def test_images_and_objects_that_do_not_fit(changes: dict[str, Any], mentions: tuple[str, ...]) -> None:
     with raises_sentence(*mentions):
         QkvDetectionForObjectDetection(tiny.detector("patches"))(**{**tiny.objects(), **changes})
 
 
-@pytest.mark.parametrize("name", SPEECH)
-def test_sound_and_words_that_do_not_fit(name: str) -> None:
-    changes, mentions = SPEECH[name]
+@pytest.mark.parametrize(("changes", "mentions"), SPEECH.values(), ids=SPEECH)
+def test_sound_and_words_that_do_not_fit(changes: dict[str, Any], mentions: tuple[str, ...]) -> None:
     with raises_sentence(*mentions):
         QkvAudioEncoderForCTC(tiny.audio_encoder()).eval()(**{**SOUND, **changes})
 

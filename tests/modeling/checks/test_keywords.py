@@ -24,58 +24,32 @@ from qkv.modeling.stack import Stack
 pytestmark = pytest.mark.upstream
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "attention_mask",
-        "labels",
-        "encoder_hidden_states",
-        "output_attentions",
-        "output_hidden_states",
-        "num_items_in_batch",
-        "cu_seq_lens_q",
-        "cu_seq_lens_k",
-        "max_length_q",
-        "cache",
-        "head_mask",
-        "decoder_input_ids",
-        "past_key_value",
-        "special_tokens_mask",
-        "overflow_to_sample_mapping",
-    ],
+NAMES = (
+    "attention_mask labels encoder_hidden_states output_attentions output_hidden_states num_items_in_batch cu_seq_lens_q "
+    "cu_seq_lens_k max_length_q cache head_mask decoder_input_ids special_tokens_mask overflow_to_sample_mapping"
 )
-def test_names_that_others_hand_through_pass(name: str) -> None:
-    for model_class in (QkvEncoderModel, QkvDecoderModel):
-        right = keywords.intended_name(model_class.forward, name)
-        assert right is None or (name, right) == ("past_key_value", "past_key_values")
 
 
-UNREAD = [
-    torch.ones(2),
-    DynamicCache(),
-    [torch.ones(2)],
-    {"a": (torch.ones(2),)},
-    BaseModelOutput(last_hidden_state=torch.ones(2)),
-]
+@pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
+def test_names_that_others_hand_through_pass(model_class: type[PreTrainedModel]) -> None:
+    assert not [name for name in NAMES.split() if keywords.intended_name(model_class.forward, name)]
+
+
+ONES = torch.ones(2)
+UNREAD = [ONES, DynamicCache(), [ONES], {"a": (ONES,)}, BaseModelOutput(last_hidden_state=ONES)]
 
 
 @pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
 def test_a_tensor_that_nothing_reads_is_refused_in_every_family(case: tiny.Case) -> None:
+    """Keywords of stacks, too, where there is no stack."""
     model = case.build()
-    for value in UNREAD:
-        with pytest.raises(TypeError, match="'renamed'"):
-            model(**case.inputs(), renamed=value)
-    assert model(**case.inputs(), renamed=True, debug_name="flags pass") is not None
-
-
-@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
-def test_keywords_of_stacks_are_refused_where_there_is_no_stack(case: tiny.Case) -> None:
-    if not case.name.startswith(("Pair", "Recurrent")):
-        assert any(isinstance(module, Stack) for module in case.build().modules())
-        return
-    for name in ("global_attention_mask", "cu_seq_lens_q"):
+    no_stack = not any(isinstance(module, Stack) for module in model.modules())
+    assert no_stack is case.name.startswith(("Pair", "Recurrent"))
+    names = ("global_attention_mask", "cu_seq_lens_q") if no_stack else ()
+    for name, value in [*(("renamed", value) for value in UNREAD), *((name, ONES) for name in names)]:
         with pytest.raises(TypeError, match=f"'{name}'"):
-            case.build()(**case.inputs(), **{name: torch.ones(2)})
+            model(**case.inputs(), **{name: value})
+    assert model(**case.inputs(), renamed=True, debug_name="flags pass") is not None
 
 
 @pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
@@ -93,31 +67,23 @@ def test_boundaries_of_keys_are_read_with_those_of_queries_alone(model_class: ty
 @pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
 def test_an_index_of_documents_says_what_positions_say(model_class: type) -> None:
     model, ids = tiny.precise(model_class), torch.arange(4, 9)[None]
-    positions, index = torch.tensor([[0, 1, 0, 1, 2]]), torch.tensor([[0, 0, 1, 1, 1]])
+    positions, index = {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, torch.tensor([[0, 0, 1, 1, 1]])
     ends = torch.tensor([0, 2, 5])
-    for packed in (
-        {"position_ids": positions},
-        {"cu_seq_lens_q": ends},
-        {"position_ids": positions, "cu_seq_lens_q": ends},
-    ):
+    for packed in (positions, {"cu_seq_lens_q": ends}, {**positions, "cu_seq_lens_q": ends}):
         expected = model(ids, **packed).last_hidden_state
         assert_close(model(ids, **packed, seq_idx=index).last_hidden_state, expected)
         with pytest.raises(ValueError, match="seq_idx"):
             model(ids, **packed, seq_idx=index.roll(1, 1))
     one = {"position_ids": torch.arange(5)[None], "seq_idx": index * 0}
     assert_close(model(ids, **one).last_hidden_state, model(ids).last_hidden_state)
-    # Alone it is refused where no value is read, too.
+    # Alone it is refused where no value is read, too, as is a tensor that nothing reads.
     for each in (model, torch.compile(model, backend="eager")):
         with pytest.raises(ValueError, match="seq_idx"):
             each(ids, seq_idx=index)
+        with pytest.raises(TypeError, match="'renamed'"):
+            each(ids, renamed=ONES)
     with pytest.raises(ValueError, match="cu_seq_lens_k"):
         model(ids, cu_seq_lens_q=ends, seq_idx=index, cu_seq_lens_k=torch.tensor([0, 3, 5]))
-
-
-def test_a_tensor_that_nothing_reads_is_refused_in_compiled_graphs() -> None:
-    model = torch.compile(QkvDecoderModel(tiny.decoder()).eval(), backend="eager")
-    with pytest.raises(TypeError, match="'renamed'"):
-        model(torch.ones(1, 3, dtype=torch.long), renamed=torch.ones(2))
 
 
 def test_token_types_of_one_segment_pass_and_others_do_not() -> None:

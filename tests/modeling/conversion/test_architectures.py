@@ -9,7 +9,6 @@ import transformers
 from safetensors.torch import load_file, save_file
 from test_parity import DOUBLE, SINGLE, assert_identical, double
 from torch import Tensor, nn
-from transformers.models.esm.configuration_esm import get_default_vocab_list
 
 import qkv
 import tables
@@ -18,11 +17,8 @@ from errors import raises_sentence
 from families import variant
 from families.inputs import END, PAD, tokens, translation
 from qkv.modeling.conversion.config import canonical
-from qkv.modeling.conversion.convert import read
-from qkv.modeling.conversion.decoder import their_layers
-from qkv.modeling.conversion.encoder_rotary import their_rope
-from qkv.modeling.conversion.image_encoder import inner_width, ratio_of
-from qkv.modeling.conversion.observation import frequencies, frequency_names, implied, observe
+from qkv.modeling.conversion.convert import frequencies, frequency_names, observe, read
+from qkv.modeling.conversion.weights import expanded
 
 TABLES = tables.beside(__file__)
 
@@ -43,15 +39,6 @@ def test_fields(model_type: str, head: str, fields: Any, ours: Any, theirs: Any)
     assert {name: value(converted.config, name) for name in ours} == {key: canonical(ours[key]) for key in ours}
     back = qkv.to_transformers(converted).config
     assert {name: value(back, name) for name in theirs} == {key: canonical(theirs[key]) for key in theirs}
-
-
-def test_values_for_all_layers() -> None:
-    one = {"rope_type": "default", "rope_theta": 1000.0}
-    assert their_rope(one, {}) == {"full_attention": one, "sliding_attention": one} and their_rope(None, {}) == {}
-    assert their_layers("sliding", {"num_hidden_layers": 2}) == ["sliding_attention"] * 2
-    assert their_layers(["full", "block_sparse"], {}) == ["full_attention"] * 2
-    assert inner_width(1536, 4, gated=True) == 4096  # DINOv2 giant, as published
-    assert ratio_of(4096, {"hidden_size": 1536, "feed_forward": "glu"}) == 4
 
 
 def test_a_window_that_stock_longformer_cannot_compute_is_refused() -> None:
@@ -138,18 +125,6 @@ def test_positions_of_other_sizes_are_resampled_in_single_precision(dtype: torch
     assert torch.equal(table, official.embeddings.interpolate_pos_encoding(hidden, 12, 20)[0])
 
 
-def test_a_factor_on_the_scores_of_one_half_goes_into_its_queries() -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    vision = {"attention_multiplier": 0.7, "image_size": 64}
-    config = qkv.presets.clip_vit_b32(**sizes, projection_dim=8, vocab_size=50000, vision_config=vision)
-    torch.manual_seed(0)
-    model = tiny.jitter(qkv.QkvDualEncoderModel(config)).eval()
-    inputs = {"input_ids": torch.tensor([[5, 6, 49407]]), "pixel_values": torch.randn(2, 3, 64, 64)}
-    with torch.no_grad():
-        expected, found = model(**inputs), qkv.to_transformers(model)(**inputs)
-    assert (found.logits_per_image - expected.logits_per_image).abs().max() <= 1e-4
-
-
 # Global tokens of Longformer and LED ----------------------------------------------------------------------------------
 
 
@@ -205,16 +180,6 @@ def test_led_marks_the_source_while_it_generates() -> None:
     marks = (torch.arange(9) == 3).long().expand(3, -1)
     settings = {"max_new_tokens": 6, "do_sample": False, "num_beams": 2, "global_attention_mask": marks}
     assert torch.equal(official.generate(**given, **settings), ours.generate(**given, **settings))
-
-
-def test_sparse_attention_of_bigbird_counts_the_first_block_several_times() -> None:
-    """As its refusal says: in evaluation its random blocks are all the first."""
-    layer = transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention(
-        variant("big_bird", "Model", "", attention_type="block_sparse", block_size=2).config()
-    ).eval()
-    lengths, counts = layer._get_rand_attn_plan(64, 2, 3)
-    drawn = layer._bigbird_block_rand_mask_with_head(64, 64, 2, 2, 4, lengths, counts)
-    assert all(not blocks.any() and blocks.shape[-1] == 3 for blocks in drawn)
 
 
 # Proteins -------------------------------------------------------------------------------------------------------------
@@ -281,13 +246,11 @@ def test_frequencies_stay_rounded_as_they_are_stored(rounded: str, tmp_path: Pat
     assert qkv.from_transformers(official).config.rope_parameters["inv_freq_dtype"] == rounded
 
 
-def test_frequencies_are_in_a_table_of_rows_and_no_weights_of_ours() -> None:
-    rows = (("{model.position.inv_freq}", "{esm.rotary_embeddings.inv_freq}"), ("norm", "final_norm"))
+def test_frequencies_follow_from_the_config() -> None:
+    rows = expanded((("model.position.inv_freq", "esm.rotary_embeddings.inv_freq"), ("norm", "final_norm")))
     assert frequency_names(rows) == [("model.position.inv_freq", "esm.rotary_embeddings.inv_freq")]
     config = tiny.encoder(position="rope")
-    weights = implied(config, rows)
-    assert list(weights) == ["model.position.inv_freq"] and torch.equal(*weights.values(), frequencies(config))
-    assert implied(tiny.encoder(), rows) == {} == implied(config, rows[1:])
+    weights = {"model.position.inv_freq": frequencies(config)}
     observe(config, weights)
     assert weights == {} and "inv_freq_dtype" not in config.rope_parameters
     official = variant("esm", "ForMaskedLM", "").build()
@@ -316,15 +279,3 @@ def test_files_of_first_releases_are_read(tmp_path: Path) -> None:
     old = {f"{half}_model.embeddings.position_ids": torch.arange(10)[None] for half in ("text", "vision")}
     change_weights(official, tmp_path / "clip", "nothing", **old)
     assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path / "clip")), official)
-
-
-def test_the_tokenizer_of_proteins_goes_along(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("\n".join(get_default_vocab_list()))
-    transformers.EsmTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    qkv.QkvEncoderModel(qkv.configuration.presets.esm2_t6_8m(num_hidden_layers=1)).save_pretrained(tmp_path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert type(tokenizer) is transformers.EsmTokenizer
-    given = tokenizer(["MKT", "MKTAY"], padding=True, return_tensors="pt")
-    assert given["input_ids"].tolist() == [[0, 20, 15, 11, 2, 1, 1], [0, 20, 15, 11, 5, 19, 2]]
-    model = qkv.QkvEncoderForContactPrediction.from_pretrained(tmp_path)
-    assert model(**given).logits.shape == (2, 5, 5) and tokenizer.mask_token_id == model.config.mask_token_id

@@ -26,7 +26,7 @@ from transformers.testing_utils import CaptureLogger
 import qkv
 from errors import raises_sentence
 from qkv.modeling.conversion.esmfold import trunk_and_conversion
-from qkv.modeling.conversion.weights import convert
+from qkv.modeling.conversion.weights import Row, convert
 from sampling import sampled
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -112,22 +112,6 @@ def states(output: Any) -> tuple[Tensor, Tensor]:
 
 @each_case
 @torch.no_grad()
-def test_a_block_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
-    stock = bare(dtype)
-    ours = qkv.trunk_from_transformers(stock)
-    residues, pairs = features(dtype, 12), torch.randn(2, LENGTH, LENGTH, 6, dtype=dtype)
-    real = None if mask is None else mask.bool()
-    for theirs, block in zip(stock.blocks, ours.blocks, strict=True):
-        expected = theirs(residues, pairs, mask=mask)
-        actual = block(residues, pairs, real, None, attention_implementation="sdpa")
-        assert distance(actual[:2], expected, mask) <= TOLERANCES[dtype]
-    # Were rows of pairs taken for columns, it would show.
-    turned = ours.blocks[-1](residues, pairs.transpose(1, 2), real, None, attention_implementation="sdpa")
-    assert distance((turned[0], turned[1].transpose(1, 2)), expected, mask) > 1e-2
-
-
-@each_case
-@torch.no_grad()
 def test_one_pass_of_the_whole_model_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
     stock, seen = folding(dtype), []
     stock.trunk.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
@@ -140,20 +124,6 @@ def test_one_pass_of_the_whole_model_is_equal(dtype: torch.dtype, mask: Tensor |
     logits = expected.lm_logits, expected.distogram_logits
     assert distance((stock.lm_head(residues), distogram), logits, mask) <= TOLERANCES[dtype]
     assert torch.equal(ours.embed_tokens(IDS), stock.embedding(IDS))
-
-
-@each_case
-@torch.no_grad()
-def test_passes_with_the_same_distances_are_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
-    """`num_recycles=None` is as many passes on both sides."""
-    stock, bins = bare(dtype), known_bins()
-    ours, residues = qkv.trunk_from_transformers(stock), features(dtype, 12)
-    give_bins(stock, bins)
-    for recycles in (None, 0, 3):
-        expected = states(run_stock(stock, residues, mask, recycles))
-        call = partial(ours, inputs_embeds=residues, attention_mask=mask, num_recycles=recycles)
-        assert distance(states(call(distance_bins=bins)), expected, mask) <= TOLERANCES[dtype]
-        assert distance(states(call(distance_bins=bins.mT)), expected, mask) > 1e-2
 
 
 @each_case
@@ -190,7 +160,7 @@ def test_gradients_are_equal(mask: Tensor | None, chunk_size: int) -> None:
         loss.backward()
         found.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
         found[-1]["inputs"], residues.grad = residues.grad, None
-    table = (*trunk_and_conversion(stock, type(ours))[1].rows, ("inputs", "inputs"))
+    table = (*trunk_and_conversion(stock, type(ours))[1].rows, Row(["inputs"], ["inputs"], []))
     theirs, mine = convert(table, found[0], ours.config, reading=True), found[1]
     assert mine.keys() == theirs.keys() == {*dict(ours.named_parameters()), "inputs"} - {"embed_tokens.weight"}
     for name, gradient in theirs.items():
@@ -282,7 +252,6 @@ def test_refusals() -> None:
             ("QkvPairForTokenClassification", "QkvPairModel"),
         ),
         (lambda: write(ours, folding(num_blocks=3)), ("num_hidden_layers=2", "3", "config")),
-        (lambda: write(ours, folding(position_bins=3)), ("relative_position_bins=2", "3", "config")),
         (lambda: write(ours, folding(max_recycles=4)), ("num_recycles=2", "config")),
         (lambda: write(ours, folding(torch.float64)), ("torch.float32", "torch.float64")),
         (lambda: write(ours, trunk), ("embed_tokens.weight", "embed_aa=True")),
@@ -290,8 +259,6 @@ def test_refusals() -> None:
     for refuse, mentions in refused:
         with raises_sentence(*mentions):
             refuse()
-    config = qkv.trunk_from_transformers(trunk).config
-    for field, value in {"hidden_act": "gelu", "norm_eps": 1e-6, "attention_gate": False, "final_norm": True}.items():
-        other = qkv.QkvPairConfig(**{**config.to_dict(), field: value})
-        with raises_sentence(f"{field}={value!r}", "config"):
-            write(qkv.QkvPairModel(other), bare())
+    other = qkv.QkvPairConfig(**{**qkv.trunk_from_transformers(trunk).config.to_dict(), "norm_eps": 1e-6})
+    with raises_sentence("norm_eps=1e-06", "config"):
+        write(qkv.QkvPairModel(other), bare())

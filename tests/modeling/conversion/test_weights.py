@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion.weights import CHANGES, alternatives, convert, placed
+from qkv.modeling.conversion.weights import CHANGES, Row, convert, expanded, placed
 
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
@@ -22,6 +22,7 @@ ROWS = (
 )
 
 
+TABLE = expanded(ROWS)
 CONFIG = QkvDecoderConfig(hidden_size=4, num_attention_heads=2)
 
 
@@ -53,7 +54,7 @@ def theirs() -> dict[str, Tensor]:
 
 def test_there_and_back_is_the_identity() -> None:
     original = theirs()
-    back = convert(ROWS, convert(ROWS, original, CONFIG, reading=True), CONFIG, reading=False)
+    back = convert(TABLE, convert(TABLE, original, CONFIG, reading=True), CONFIG, reading=False)
     assert back.keys() | {"positions", "pooler.bias"} == original.keys()  # what is computed or unread is not stored
     assert all(torch.equal(tensor, original[name]) for name, tensor in back.items())
 
@@ -64,7 +65,7 @@ def test_every_change_has_a_row_here() -> None:
 
 def test_layers_keep_their_numbers_and_parts_their_order() -> None:
     original = theirs()
-    ours = convert(ROWS, original, CONFIG, reading=True)
+    ours = convert(TABLE, original, CONFIG, reading=True)
     for layer in (0, 1):
         query, key, value = original[f"h.{layer}.qkv.weight"].T.split(4)
         for name, part in (("q", query), ("k", key), ("v", value)):
@@ -75,7 +76,7 @@ def test_layers_keep_their_numbers_and_parts_their_order() -> None:
 
 def test_parts_may_take_turns_head_by_head() -> None:
     original = theirs()
-    ours = convert(ROWS, original, CONFIG, reading=True)
+    ours = convert(TABLE, original, CONFIG, reading=True)
     heads = original["heads.qkv.weight"].view(2, 3, 2, 4)
     for index, name in enumerate("qkv"):
         assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
@@ -83,29 +84,31 @@ def test_parts_may_take_turns_head_by_head() -> None:
 
 
 def test_names_of_one_tensor_become_one_and_again_many() -> None:
-    ours = convert(ROWS, theirs(), CONFIG, reading=True)
-    back = convert(ROWS, ours, CONFIG, reading=False)
+    ours = convert(TABLE, theirs(), CONFIG, reading=True)
+    back = convert(TABLE, ours, CONFIG, reading=False)
     assert back["first.weight"] is back["shared.weight"] is ours["table.weight"]
 
 
 def test_a_buffer_of_zeros_becomes_nothing() -> None:
-    assert "bias" in convert(ROWS, theirs(), CONFIG, reading=True)
-    assert "bias" not in convert(ROWS, {**theirs(), "buffer": torch.zeros(1, 7)}, CONFIG, reading=True)
+    assert "bias" in convert(TABLE, theirs(), CONFIG, reading=True)
+    assert "bias" not in convert(TABLE, {**theirs(), "buffer": torch.zeros(1, 7)}, CONFIG, reading=True)
 
 
 def test_an_earlier_row_takes_what_it_names() -> None:
     rows = (("pooler", "classifier.dense"), ("pooler", "pooler"))
-    assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=False).keys() == {"classifier.dense.weight"}
-    assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=True).keys() == {"pooler.weight"}
+    assert convert(expanded(rows), {"pooler.weight": torch.ones(2)}, reading=False).keys() == {
+        "classifier.dense.weight"
+    }
+    assert convert(expanded(rows), {"pooler.weight": torch.ones(2)}, reading=True).keys() == {"pooler.weight"}
 
 
 def test_a_row_without_changes_renames_each_name_and_one_of_changes_all_together() -> None:
     rows = (("{q,k}", "{query,key}"),)
     biased = {"query.weight": torch.ones(2), "query.bias": torch.zeros(2), "key.weight": torch.ones(2)}
-    assert convert(rows, biased, reading=True).keys() == {"q.weight", "q.bias", "k.weight"}
+    assert convert(expanded(rows), biased, reading=True).keys() == {"q.weight", "q.bias", "k.weight"}
     plain = {"mlp.up.weight": torch.ones(2)}
-    assert convert(ROWS, plain, CONFIG, reading=False).keys() == {"mlp.wi.weight"}
-    assert convert(ROWS, plain | {"mlp.gate.weight": torch.ones(2)}, CONFIG, reading=False).keys() == {
+    assert convert(TABLE, plain, CONFIG, reading=False).keys() == {"mlp.wi.weight"}
+    assert convert(TABLE, plain | {"mlp.gate.weight": torch.ones(2)}, CONFIG, reading=False).keys() == {
         "mlp.wi_0.weight",
         "mlp.wi_1.weight",
     }
@@ -113,19 +116,20 @@ def test_a_row_without_changes_renames_each_name_and_one_of_changes_all_together
 
 def test_a_weight_without_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="weight 'adapter.weight' has no counterpart"):
-        convert(ROWS, {**theirs(), "adapter.weight": torch.ones(2)}, CONFIG, reading=True)
+        convert(TABLE, {**theirs(), "adapter.weight": torch.ones(2)}, CONFIG, reading=True)
 
 
 def test_positions_that_were_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="not the sinusoidal table"):
-        convert(ROWS, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
-    assert convert(ROWS, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
+        convert(TABLE, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
+    assert convert(TABLE, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
 
 
-def test_names_with_alternatives() -> None:
-    assert alternatives("a.{b,c}.d") == ["a.b.d", "a.c.d"]
-    assert alternatives("a") == ["a"] and alternatives("") == []
-    assert placed((("a", "{b,c}", "tie"), ("", "d", "sinusoids")), "model.", "base.") == (
-        ("{model.a}", "{base.b,base.c}", "tie"),
-        ("", "{base.d}", "sinusoids"),
-    )
+def test_braces_are_written_out_and_prefixes_put_before_names() -> None:
+    rows = placed((("a", "{b,c}.x", "tie"), ("", "d", "sinusoids"), ("{e,f}", "{g,h}")), "model.", "base.")
+    assert expanded(rows) == [
+        Row(["model.a"], ["base.b.x", "base.c.x"], ["tie"]),
+        Row([], ["base.d"], ["sinusoids"]),
+        Row(["model.e"], ["base.g"], []),
+        Row(["model.f"], ["base.h"], []),
+    ]

@@ -3,6 +3,7 @@
 `test_execution.py` compares values and gradients for every position, pattern and padding.
 """
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor
 
 import tiny
-from comparison import EXACT, decoder, encoder, exact, jittered
+from comparison import assert_alike, decoder, encoder, exact, jittered, learned
 from qkv.modeling.fast_paths import unpadding
 from qkv.modeling.layer import Layer
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from qkv.modeling.modeling_encoder_decoder import QkvEncoderDecoderModel
+from sampling import sampled
 
 LENGTH = 9
 RIGHT = torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0, 0], [1] * LENGTH, [1, 0, 0, 0, 0, 0, 0, 0, 0]])
@@ -52,27 +54,18 @@ def rows_of_layers() -> Iterator[list[int]]:
         yield rows
 
 
-def run(model: Any, *, removed: bool, **inputs: Any) -> list[Tensor]:
-    """The last hidden state at real tokens, and the gradients that the backward pass of a weighting leaves."""
-    model.zero_grad()
-    model.remove_padding = removed
-    hidden = model(**inputs).last_hidden_state
-    real = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
-    hidden = hidden if real is None else hidden * real[..., None]
-    (hidden * torch.arange(hidden.numel()).view_as(hidden).cos()).sum().backward()
-    return [hidden.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
-
-
 def assert_equal(model: Any, rows: set[int], **inputs: Any) -> None:
     """Equal values and gradients, with and without removal; `rows` is what layers see without padding."""
     with exact(), rows_of_layers() as seen:
-        plain = run(model, removed=False, **inputs)
+        real = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
+        model.remove_padding = False
+        plain = learned(model, real, **inputs)
         assert set(seen) == {3}
         seen.clear()
-        fast = run(model, removed=True, **inputs)
-    assert set(seen) == rows and len(plain) == len(fast) > 10
-    for one, other in zip(plain, fast, strict=True):
-        assert (one - other).abs().max() <= 100 * EXACT * (1 + one.abs().max())
+        model.remove_padding = True
+        fast = learned(model, real, **inputs)
+    assert set(seen) == rows and len(fast) > 10
+    assert_alike(fast, plain)
 
 
 @pytest.mark.parametrize("position", ["learned", "rope", "none"])
@@ -84,15 +77,6 @@ def test_packed_documents_are_attended_one_by_one(stack: str, position: str) -> 
         assert_equal(model, {1}, input_ids=IDS, position_ids=places, **mask, **STACKS[stack][2])
 
 
-def test_documents_by_their_boundaries() -> None:
-    model, boundaries = built("decoder", position="rope"), torch.tensor([0, 2, 3, 9], dtype=torch.int32)
-    ids = IDS[:1]
-    with exact():
-        packed = model(ids, cu_seq_lens_q=boundaries, use_cache=False).last_hidden_state
-        alone = [model(part, use_cache=False).last_hidden_state for part in ids.split([2, 1, 6], dim=1)]
-    assert (packed - torch.cat(alone, dim=1)).abs().max() <= EXACT
-
-
 @pytest.mark.parametrize("position", ["t5", "rope"])
 def test_gradient_checkpointing(position: str) -> None:
     model = built("encoder", position=position).train()
@@ -100,10 +84,11 @@ def test_gradient_checkpointing(position: str) -> None:
     assert_equal(model, {1}, input_ids=IDS, attention_mask=RIGHT)
 
 
-@pytest.mark.parametrize("kind", ["transformer", "t5", "bart"])
-@pytest.mark.parametrize("target", ["right", "inside", "full"])
-@pytest.mark.parametrize("source", ["right", "left", "full"])
-def test_cross_attention_reads_the_memory_of_its_row(kind: str, source: str, target: str) -> None:
+CROSSED = itertools.product(["right", "left", "full"], ["right", "inside", "full"], ["transformer", "t5", "bart"])
+
+
+@pytest.mark.parametrize(("source", "target", "kind"), sampled(CROSSED, 2))
+def test_cross_attention_reads_the_memory_of_its_row(source: str, target: str, kind: str) -> None:
     model = jittered(QkvEncoderDecoderModel(tiny.encoder_decoder(kind))).eval()
     inputs = {"input_ids": IDS, "decoder_input_ids": IDS.flip(0), "use_cache": False}
     masks = {"attention_mask": source, "decoder_attention_mask": target}

@@ -15,19 +15,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
-from comparison import EXACT, decoder, encoder, exact, jittered
+from comparison import assert_alike, decoder, encoder, exact, jittered, learned
 from qkv.configuration.axes import BIAS_POSITIONS
 from qkv.modeling.fast_paths import unpadding, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
 from sampling import sampled
 
-SIZES = {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 128,
-}
+SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 128}
 PATTERNS = {
     "sliding": {"pattern": "sliding", "sliding_window": 3},
     "a wide window": {"pattern": "sliding", "sliding_window": 11},
@@ -93,37 +88,22 @@ def build(stack: str, pattern: str, *, removed: bool | None = None, **fields: An
     return model
 
 
-def run(model: Any, real: Tensor | None = None, **inputs: Any) -> list[Tensor]:
-    """The last hidden state, and the gradients of a weighting of its real tokens."""
-    model.zero_grad()
-    hidden = model(**inputs).last_hidden_state
-    hidden = hidden if real is None else hidden * real[..., None]
-    (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
-    return [hidden.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
-
-
-def assert_close(one: Tensor, other: Tensor) -> None:
-    assert (one - other).abs().max() <= 100 * EXACT * (1 + other.abs().max())
-
-
 def assert_same(model: Any, padding: str | None = None, **inputs: Any) -> list[windows.WindowMask]:
     """Equal values and gradients; the masks of chunks."""
     real = None if padding is None else PADDING[padding]
     inputs |= {} if real is None else {"attention_mask": real.long()}
     with exact(), dense():
-        expected = run(model, real, **inputs)
+        expected = learned(model, real, **inputs)
     with exact(), in_chunks() as built:
-        actual = run(model, real, **inputs)
-    assert len(actual) == len(expected) > 10
-    for one, other in zip(actual, expected, strict=True):
-        assert_close(one, other)
+        actual = learned(model, real, **inputs)
+    assert len(actual) > 10
+    assert_alike(actual, expected)
     return built
 
 
-LENGTHS = itertools.product(STACKS, DECODED, [1, 7, 8, 9, 16, 29])
-
-
-@pytest.mark.parametrize(("stack", "pattern", "length"), sampled(LENGTHS, 5))
+@pytest.mark.parametrize(
+    ("stack", "pattern", "length"), sampled(itertools.product(STACKS, DECODED, [1, 7, 8, 9, 16, 29]), 7)
+)
 def test_lengths(stack: str, pattern: str, length: int) -> None:
     model = build(stack, pattern)
     built = assert_same(model, input_ids=ids(2, length))
@@ -134,22 +114,19 @@ def test_lengths(stack: str, pattern: str, length: int) -> None:
 PADDED = itertools.product(STACKS, ("learned", *BIAS_POSITIONS, "rope"), DECODED, PADDING, [True, False])
 
 
-@pytest.mark.parametrize(("stack", "position", "pattern", "padding", "removed"), sampled(PADDED, 11))
+@pytest.mark.parametrize(("stack", "position", "pattern", "padding", "removed"), sampled(PADDED, 23))
 def test_padding(stack: str, position: str, pattern: str, padding: str, *, removed: bool) -> None:
     built = assert_same(build(stack, pattern, removed=removed, position=position), padding, input_ids=ids(4, 23))
     assert built or (removed and pattern == "a wide window")
 
 
-MARKS = itertools.product(
-    MARKED, ["sliding", "dilated", "random", "fixed", "global tokens", "mixed"], ["rope", "t5"], [None, *PADDING]
-)
-WITH_MARKS = [*MARKS, *itertools.product(MARKED, ["global projections"], ["rope"], [None, *PADDING])]
+WITH_MARKS = ["sliding", "dilated", "random", "fixed", "global tokens", "mixed", "global projections"]
+MARKS = itertools.product(MARKED, WITH_MARKS, ["rope", "t5"], [None, *PADDING], [True, False])
 
 
-@pytest.mark.parametrize(("marks", "pattern", "position", "padding"), sampled(WITH_MARKS, 7))
-@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize(("marks", "pattern", "position", "padding", "removed"), sampled(MARKS, 11))
 def test_marked_tokens(marks: str, pattern: str, position: str, padding: str | None, *, removed: bool) -> None:
-    model = build("encoder", pattern, removed=removed, position=position)
+    model = build("encoder", pattern, removed=removed, position="rope" if "projections" in pattern else position)
     assert assert_same(model, padding, input_ids=ids(4, 23), global_attention_mask=MARKED[marks])
 
 
@@ -173,17 +150,13 @@ def test_packed_documents_have_marked_tokens_of_their_own(pattern: str) -> None:
         together = model(ids(1, 23), position_ids=positions, global_attention_mask=marked).last_hidden_state
         parts = zip(ids(1, 23).split((14, 9), 1), marked.split((14, 9), 1), strict=True)
         alone = [model(part, global_attention_mask=marks).last_hidden_state for part, marks in parts]
-    assert_close(together, torch.cat(alone, dim=1))
+    assert_alike([together], [torch.cat(alone, dim=1)])
 
 
 def test_chunks_or_the_dense_mask() -> None:
-    model, ones, between = (
-        build("encoder", "sliding", removed=False),
-        torch.ones(1, 20),
-        torch.arange(20)[None] % 7 != 3,
-    )
+    model, between = build("encoder", "sliding", removed=False), torch.arange(20)[None] % 7 != 3
     with exact(), in_chunks() as built:
-        model(ids(1, 20), attention_mask=ones)
+        model(ids(1, 20), attention_mask=torch.ones(1, 20))
         assert len(built) == 1
         model(ids(1, 20), attention_mask=between.long())  # padding between tokens
         weights = model(ids(1, 20), output_attentions=True).attentions
@@ -207,17 +180,17 @@ def test_a_prompt_is_cached_and_read_on(pattern: str, position: str, side: str |
             parts.append(model(prompt[:, start:end], attention_mask=mask, past_key_values=cache).logits)
     spans = dict.fromkeys((mask.span.query, mask.span.queries) for mask in built)
     assert list(spans) == [(0, 12), (12, 18), (30, 8)]
-    assert_close(torch.cat(parts, dim=1)[real], expected[real])
+    assert_alike([torch.cat(parts, dim=1)[real]], [expected[real]])
 
 
-@pytest.mark.parametrize("pattern", sampled(DECODED, 3))
+@pytest.mark.parametrize("pattern", sampled(DECODED, 5))
 def test_a_classifier_reads_its_token_alone(pattern: str) -> None:
     model = jittered(QkvEncoderForSequenceClassification(encoder(**SIZES, num_labels=3, **PATTERNS[pattern])))
     model.remove_padding = True
     with torch.no_grad(), exact(), dense():
         expected = model(ids(2, 23), attention_mask=RIGHT[:2].long()).logits
     with torch.no_grad(), exact(), in_chunks() as built:
-        assert_close(model(ids(2, 23), attention_mask=RIGHT[:2].long()).logits, expected)
+        assert_alike([model(ids(2, 23), attention_mask=RIGHT[:2].long()).logits], [expected])
     assert built or pattern == "a wide window"
 
 
@@ -237,12 +210,12 @@ class Largest(TorchDispatchMode):
 LINEAR = itertools.product(["sliding", "block_sparse", "global tokens"], ["rope", *BIAS_POSITIONS], [1, 2], [0, 1])
 
 
-@pytest.mark.parametrize(("pattern", "position", "rows", "past"), sampled(LINEAR, 5))
+@pytest.mark.parametrize(("pattern", "position", "rows", "past"), sampled(LINEAR, 13))
 def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, past: int) -> None:
     """In rows of which one is padded, and after others that are cached."""
     sizes = {"max_position_embeddings": 4096, "hidden_size": 8, "intermediate_size": 8}
     model, largest = build("decoder", pattern, removed=False, position=position, **sizes), {}
-    for length in (1024, 2048, 4096):
+    for length in (512, 1024, 2048):
         given: dict[str, Any] = {"use_cache": False}
         if past:
             with torch.no_grad(), exact():
@@ -252,16 +225,12 @@ def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, 
         with exact(), Largest() as made:
             model(ids(rows, length), **given).last_hidden_state.sum().backward()
         largest[length] = made.numbers
-    assert largest[4096] <= 2.1 * largest[2048] <= 4.3 * largest[1024]
-    assert largest[4096] < rows * 4096**2 / 3
+    assert largest[2048] <= 2.1 * largest[1024] <= 4.3 * largest[512]
+    assert largest[2048] < rows * 2048**2 / 3
 
 
-COMPILED = [("decoder", "t5", "sliding"), pytest.param("encoder", "rope", "dilated", marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize(("stack", "position", "pattern"), COMPILED)
-def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length(stack: str, position: str, pattern: str) -> None:
-    model = build(stack, pattern, position=position, num_hidden_layers=1)
+def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length() -> None:
+    model = build("decoder", "sliding", position="t5", num_hidden_layers=1)
     graphs: list[torch.fx.GraphModule] = []
 
     def keep(graph: torch.fx.GraphModule, inputs: Any) -> Any:
@@ -269,14 +238,11 @@ def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length(stack: str,
         return graph.forward
 
     compiled: Any = torch.compile(model, backend=keep, fullgraph=True, dynamic=True)
-    options = {"use_cache": False} if stack == "decoder" else {}
     for batch, length in ((2, 29), (3, 33)):
         with exact(), dense():
-            expected = run(model, input_ids=ids(batch, length), **options)
+            expected = learned(model, input_ids=ids(batch, length), use_cache=False)
         with exact(), mock.patch.multiple(windows, QUERIES=8, SHARE=100.0):
-            actual = run(compiled, input_ids=ids(batch, length), **options)
-        for one, other in zip(actual, expected, strict=True):
-            assert_close(one, other)
+            assert_alike(learned(compiled, input_ids=ids(batch, length), use_cache=False), expected)
     (graph,) = graphs
     attention = [node for node in graph.graph.nodes if node.target is torch.nn.functional.scaled_dot_product_attention]
     assert {node.args[0].meta["example_value"].shape[-2] for node in attention} == {8}

@@ -34,16 +34,19 @@ def scores(linear, x):
     return reference.linear(x, linear.weight, linear.bias)
 
 
+def normed(norm, x):
+    bias = getattr(norm, "bias", None)
+    if bias is None:
+        return reference.rms_norm(x, norm.weight, norm.eps)
+    return reference.layer_norm(x, norm.weight, bias, norm.eps)
+
+
 @pytest.mark.parametrize("act", get_args(ActivationName))
 @pytest.mark.parametrize("kind", get_args(NormName))
 def test_masked_language_head(kind, act):
     head, hidden = jittered(MaskedLMHead(encoder(norm=kind, hidden_act=act))), draw(2, 5, 6)
-    inner, weight = reference.ACTIVATIONS[act](scores(head.dense, hidden)), head.norm.weight
-    if kind == "rms":
-        normed = reference.rms_norm(inner, weight, head.norm.eps)
-    else:
-        normed = reference.layer_norm(inner, weight, head.norm.bias, head.norm.eps)
-    assert_same(head(hidden), scores(head.decoder, normed), hidden, *head.parameters())
+    inner = normed(head.norm, reference.ACTIVATIONS[act](scores(head.dense, hidden)))
+    assert_same(head(hidden), scores(head.decoder, inner), hidden, *head.parameters())
 
 
 @SIDES
@@ -63,13 +66,9 @@ def test_dense(side):
 @SIDES
 def test_mean(side):
     pooler, hidden = POOLINGS["mean"](encoder(pooling="mean")), draw(3, 5, 6)
-    assert_same(pooler(hidden, KEEP[side]), reference.mean_pool(hidden, KEEP[side]), hidden)
+    for keep in (KEEP[side], torch.zeros(3, 5)):  # the mean of nothing is zero
+        assert_same(pooler(hidden, keep), reference.mean_pool(hidden, keep), hidden)
     assert_same(pooler(hidden), reference.mean_pool(hidden, torch.ones(3, 5)), hidden)
-
-
-def test_mean_of_nothing_is_zero():
-    pooler, hidden = POOLINGS["mean"](encoder(pooling="mean")), draw(3, 5, 6)
-    assert_same(pooler(hidden, torch.zeros(3, 5)), reference.mean_pool(hidden, torch.zeros(3, 5)), hidden)
 
 
 @pytest.mark.parametrize("tokens", [(True, True), (True, False), (False, True), (False, False)])
@@ -95,12 +94,7 @@ def test_transform_before_a_classifier(act, kind):
     config, hidden = encoder(head_transform=True, head_act=act, norm=kind, hidden_act="silu"), draw(2, 5, 6)
     head = jittered(transform(config))
     inner = getattr(reference, act or "silu")(scores(head.dense, hidden))
-    weight, eps = head.norm.weight, head.norm.eps
-    layer = kind == "layer"
-    expected = (
-        reference.layer_norm(inner, weight, head.norm.bias, eps) if layer else reference.rms_norm(inner, weight, eps)
-    )
-    assert_same(head(hidden), expected, hidden, *head.parameters())
+    assert_same(head(hidden), normed(head.norm, inner), hidden, *head.parameters())
     assert isinstance(transform(encoder()), torch.nn.Identity)
 
 

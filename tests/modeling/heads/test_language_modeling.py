@@ -17,25 +17,23 @@ from qkv.modeling.heads.loss import IGNORED, negative_log_likelihood
 IDS = torch.randint(4, 61, (2, 9), generator=torch.Generator().manual_seed(0))
 LABELS = IDS.masked_fill(torch.tensor([[1, 0, 0, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0, 0, 0]]) == 0, IGNORED)
 FEATURES = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-MODELS = {
-    "masked": (modeling.QkvEncoderForMaskedLM, tiny.encoder, {"input_ids": IDS, "labels": LABELS}),
+TARGETS = torch.arange(12).view(2, 6) % 11
+SHORTER = IDS.masked_fill(torch.arange(9) > torch.tensor([[4], [6]]), IGNORED)
+MODELS: dict[str, tuple[Any, Any, dict[str, Tensor]]] = {
+    "masked": (modeling.QkvEncoderForMaskedLM, tiny.encoder, {"labels": LABELS}),
     "pre-training": (
         modeling.QkvEncoderForPreTraining,
         tiny.encoder,
-        {"input_ids": IDS, "labels": LABELS, "next_sentence_label": torch.tensor([0, 1])},
+        {"labels": LABELS, "next_sentence_label": torch.tensor([0, 1])},
     ),
-    "causal": (modeling.QkvDecoderForCausalLM, tiny.decoder, {"input_ids": IDS, "labels": IDS}),
-    "seq2seq": (
-        modeling.QkvEncoderDecoderForConditionalGeneration,
-        tiny.encoder_decoder,
-        {"input_ids": IDS, "labels": IDS.masked_fill(torch.arange(9) > torch.tensor([[4], [6]]), IGNORED)},
-    ),
+    "causal": (modeling.QkvDecoderForCausalLM, tiny.decoder, {"labels": IDS}),
+    "seq2seq": (modeling.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder, {"labels": SHORTER}),
 }
 models = pytest.mark.parametrize("kind", MODELS)
 
 
 def logits_of(outputs: Any) -> Tensor | None:
-    return outputs.prediction_logits if "prediction_logits" in dir(outputs) else outputs.logits
+    return outputs.get("prediction_logits", outputs.get("logits"))
 
 
 @pytest.fixture(params=["chunks", "one piece"])
@@ -57,9 +55,10 @@ def step(model: Any, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("count", [None, 17, torch.tensor(17)])
 def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, count: Any, size: None) -> None:
-    model_class, config, inputs = MODELS[kind]
+    model_class, config, labels = MODELS[kind]
     model = jittered(model_class(config(label_smoothing=smoothing, **dict.fromkeys(tiny.DROPOUT, 0.0)))).train()
-    losses = [step(model, **inputs, num_items_in_batch=count, skip_logits=skip) for skip in (False, True, None)]
+    given = {"input_ids": IDS, **labels, "num_items_in_batch": count}
+    losses = [step(model, **given, skip_logits=skip) for skip in (False, True, None)]
     (expected, gradients), *others = losses
     assert len(gradients) > 10
     for loss, own in others:
@@ -70,12 +69,12 @@ def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, c
 
 @models
 def test_logits_are_there_for_whoever_asks(kind: str) -> None:
-    model_class, config, inputs = MODELS[kind]
-    model = model_class(config()).train()
-    without = {name: value for name, value in inputs.items() if "label" not in name}
-    if kind == "seq2seq":
-        without["decoder_input_ids"] = IDS
-    assert logits_of(model(**inputs)) is None
+    model_class, config, labels = MODELS[kind]
+    model, inputs = model_class(config()).train(), {"input_ids": IDS, **labels}
+    without = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if kind == "seq2seq" else {})
+    outputs = model(**inputs)
+    assert logits_of(outputs) is None
+    assert outputs.to_tuple()[0] is outputs.loss and outputs.get("past_key_values") is None  # nothing is cached
     assert logits_of(model(**inputs, skip_logits=False)) is not None
     assert logits_of(model(**inputs, output_hidden_states=True)) is not None
     assert logits_of(model(**without)) is not None and logits_of(model(**without, skip_logits=True)) is not None
@@ -85,20 +84,13 @@ def test_logits_are_there_for_whoever_asks(kind: str) -> None:
     assert (evaluated.loss - alone.loss).abs() <= 1e-5
 
 
-@models
-def test_nothing_is_cached_where_only_the_loss_is_read(kind: str) -> None:
-    model_class, config, inputs = MODELS[kind]
-    outputs = model_class(config())(**inputs)
-    assert outputs.to_tuple()[0] is outputs.loss and getattr(outputs, "past_key_values", None) is None
-
-
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("labels", ["some", "none", "all"])
 def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: None) -> None:
     seen = []
     head = nn.Linear(7, 11, bias=bias, dtype=torch.float64)
-    targets = torch.full((2, 6), IGNORED) if labels == "none" else torch.arange(12).view(2, 6) % 11
-    targets = targets.masked_fill(torch.arange(6) % 2 == 0, IGNORED) if labels == "some" else targets
+    left_out = {"some": torch.arange(6) % 2 == 0, "none": torch.tensor(True), "all": torch.tensor(False)}[labels]
+    targets = TARGETS.masked_fill(left_out, IGNORED)
     hidden = [FEATURES.clone().requires_grad_() for _ in range(2)]
     expected = negative_log_likelihood(head(hidden[0]), targets)
     head.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
@@ -126,35 +118,17 @@ class Adapted(nn.Linear):
         return super().forward(hidden) + 1000 * hidden.mean(-1, keepdim=True) * torch.arange(self.out_features)
 
 
-def adapted() -> nn.Linear:
-    return Adapted(7, 11, dtype=torch.float64)
-
-
-def hooked() -> nn.Linear:
-    head = nn.Linear(7, 11, dtype=torch.float64)
-    head.register_forward_hook(lambda _, __, output: output * 2)
-    return head
-
-
-def normalised() -> nn.Module:
-    return nn.utils.parametrizations.weight_norm(nn.Linear(7, 11, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("make", [adapted, hooked, normalised])
-def test_a_head_that_is_more_than_its_weight_is_called(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_is_more_than_its_weight_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_modeling, "LARGE", 0)
-    head, targets = make(), torch.arange(12).view(2, 6) % 11
-    expected = negative_log_likelihood(head(FEATURES), targets)
-    assert (loss_without_logits(head, FEATURES, targets) - expected).abs() <= EXACT * expected.abs()
-
-
-def test_autocast_is_that_of_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language_modeling, "LARGE", 0)
-    head, targets = nn.Linear(7, 11), torch.arange(12).view(2, 6) % 11
+    adapted, hooked, normed = (kind(7, 11, dtype=torch.float64) for kind in (Adapted, nn.Linear, nn.Linear))
+    hooked.register_forward_hook(lambda _, __, output: output * 2)
+    for head in (adapted, hooked, nn.utils.parametrizations.weight_norm(normed)):
+        expected = negative_log_likelihood(head(FEATURES), TARGETS)
+        assert (loss_without_logits(head, FEATURES, TARGETS) - expected).abs() <= EXACT * expected.abs()
+    single, features = nn.Linear(7, 11), FEATURES.float()
     with torch.autocast("cpu", torch.bfloat16):
-        expected = negative_log_likelihood(head(FEATURES.float()), targets)
-        actual = loss_without_logits(head, FEATURES.float(), targets)
-    assert torch.equal(actual, expected)
+        expected = negative_log_likelihood(single(features), TARGETS)
+        assert torch.equal(loss_without_logits(single, features, TARGETS), expected)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 from errors import raises_sentence
 from qkv.modeling.heads.loss import (
     IGNORED,
-    causal_lm_loss,
     classification,
     contrastive,
     cross_entropy,
     masked_image_loss,
+    next_tokens,
     problem_type,
     question_answering_loss,
 )
@@ -22,20 +22,24 @@ SMOOTHING = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 COUNTS = pytest.mark.parametrize("count", [None, 13, torch.tensor(13)], ids=["own", "number", "tensor"])
 
 
+def number(count):
+    return None if count is None else 13
+
+
 @COUNTS
 @SMOOTHING
-def test_cross_entropy(smoothing, count):
+def test_cross_entropy_of_tokens_and_of_the_next(smoothing, count):
     logits = draw(2, 5, 7)
-    expected = reference.cross_entropy(logits, LABELS, IGNORED, smoothing, None if count is None else 13)
-    assert_same(cross_entropy(logits, LABELS, count, smoothing), expected, logits)
-
-
-@SMOOTHING
-def test_cross_entropy_without_a_target_is_zero(smoothing):
-    """0 / 0 would poison every weight of a data-parallel step; transformers' own losses do."""
-    logits, labels = draw(2, 5, 7), torch.full((2, 5), IGNORED)
-    expected = reference.cross_entropy(logits, labels, IGNORED, smoothing)
-    assert_same(cross_entropy(logits, labels, label_smoothing=smoothing), expected, logits)
+    options = (IGNORED, smoothing, number(count))
+    assert_same(
+        cross_entropy(logits, LABELS, count, smoothing), reference.cross_entropy(logits, LABELS, *options), logits
+    )
+    expected = reference.next_token_loss(logits, LABELS, *options)
+    assert_same(cross_entropy(logits, next_tokens(LABELS), count, smoothing), expected, logits)
+    assert next_tokens(None, LABELS) is next_tokens(LABELS * 2, LABELS) is LABELS
+    # 0 / 0 would poison every weight of a data-parallel step; transformers' own losses do.
+    none = torch.full((2, 5), IGNORED)
+    assert_same(cross_entropy(logits, none, count, smoothing), reference.cross_entropy(logits, none, *options), logits)
 
 
 @SMOOTHING
@@ -43,10 +47,12 @@ def test_parts_add_up_to_the_whole(smoothing):
     """Rows with three and four targets: the mean of their means would be wrong."""
     logits, total = draw(2, 5, 7), int((LABELS != IGNORED).sum())
     whole = cross_entropy(logits, LABELS, None, smoothing)
-    parts = [cross_entropy(logits[row : row + 1], LABELS[row : row + 1], total, smoothing) for row in range(2)]
+    parts, means = (
+        [cross_entropy(logits[row : row + 1], LABELS[row : row + 1], count, smoothing) for row in range(2)]
+        for count in (total, None)
+    )
     assert_same(parts[0] + parts[1], whole, logits)
-    means = [cross_entropy(logits[row : row + 1], LABELS[row : row + 1], None, smoothing) for row in range(2)]
-    assert ((means[0] + means[1]) / 2 - whole).abs() > 1e-3
+    assert (sum(means) / 2 - whole).abs() > 1e-3
 
 
 def test_losses_of_half_precision_are_taken_in_single():
@@ -56,46 +62,27 @@ def test_losses_of_half_precision_are_taken_in_single():
     assert (loss - reference.cross_entropy(logits.double(), LABELS)).abs() <= 1e-6
 
 
-@COUNTS
-@SMOOTHING
-def test_next_token(smoothing, count):
-    logits = draw(2, 5, 7)
-    expected = reference.next_token_loss(logits, LABELS, IGNORED, smoothing, None if count is None else 13)
-    actual = causal_lm_loss(logits, LABELS, num_items_in_batch=count, label_smoothing=smoothing)
-    assert_same(actual, expected, logits)
+SKIPPING = torch.tensor([[0, 1, 2, 5, 6, 0, 1]])  # which begins no document
+RESTARTING, ENDS = torch.tensor([[0, 1, 2, 0, 1, 0, 1]]), torch.tensor([0, 3, 5, 7], dtype=torch.int32)
 
 
-def test_next_token_with_labels_that_are_shifted_already():
-    logits = draw(2, 5, 7)
-    actual = causal_lm_loss(logits, None, LABELS, num_items_in_batch=None, label_smoothing=0.1)
-    assert_same(actual, reference.cross_entropy(logits, LABELS, IGNORED, 0.1), logits)
-
-
-def test_no_document_predicts_the_next():
-    """A packed row's loss is that of its documents: 2 + 1 + 1 predictions, and no other."""
+@pytest.mark.parametrize(
+    ("positions", "boundaries", "documents"),
+    [(RESTARTING, None, (3, 2, 2)), (None, ENDS, (3, 2, 2)), (RESTARTING, ENDS, (3, 2, 2)), (SKIPPING, None, (5, 2))],
+)
+def test_no_document_predicts_the_next(positions, boundaries, documents):
+    """A packed row's loss is that of its documents."""
     logits, labels = draw(1, 7, 7), torch.tensor([[1, 2, 3, 4, 5, 6, 0]])
-    places = torch.tensor([[0, 1, 2, 5, 6, 0, 1]])
-    restarting = torch.tensor([[0, 1, 2, 0, 1, 0, 1]])
-    documents = [slice(0, 3), slice(3, 5), slice(5, 7)]
-    parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=4) for part in documents]
-    assert_same(causal_lm_loss(logits, labels, None, restarting), sum(parts), logits)
-    boundaries = torch.tensor([0, 3, 5, 7], dtype=torch.int32)
-    assert_same(causal_lm_loss(logits, labels, boundaries=boundaries), sum(parts), logits)
-    assert_same(causal_lm_loss(logits, labels, None, restarting, boundaries=boundaries), sum(parts), logits)
-    # Positions that only skip begin no document.
-    parts = [
-        reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))
-    ]
-    assert_same(causal_lm_loss(logits, labels, None, places), sum(parts), logits)
+    count, pieces = 7 - len(documents), zip(logits.split(documents, 1), labels.split(documents, 1), strict=True)
+    expected = sum(reference.next_token_loss(*piece, count=count) for piece in pieces)
+    assert_same(cross_entropy(logits, next_tokens(labels, None, positions, boundaries)), expected, logits)
 
 
 def test_positions_of_padding_begin_no_document():
     """Left-padded rows as `generate` and collators number them."""
     logits, labels = draw(1, 6, 7), torch.tensor([[IGNORED, IGNORED, 3, 4, 5, 6]])
-    places = torch.tensor([[1, 1, 0, 1, 2, 3]])
-    assert_same(
-        causal_lm_loss(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits
-    )
+    actual = cross_entropy(logits, next_tokens(labels, None, torch.tensor([[1, 1, 0, 1, 2, 3]])))
+    assert_same(actual, reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits)
 
 
 @COUNTS
@@ -103,35 +90,28 @@ def test_positions_of_padding_begin_no_document():
 def test_classes(smoothing, count):
     logits, labels = draw(5, 3), torch.tensor([2, 0, 1, 2, 2])
     config = encoder(num_labels=3, label_smoothing=smoothing)
-    expected = reference.cross_entropy(logits, labels, IGNORED, smoothing, None if count is None else 13)
+    expected = reference.cross_entropy(logits, labels, IGNORED, smoothing, number(count))
     for shape in ((5,), (5, 1)):
         assert_same(classification(logits, labels.reshape(shape), config, count), expected, logits)
 
 
 @COUNTS
 @pytest.mark.parametrize("width", [1, 3])
-def test_regression(width, count):
-    logits, labels = draw(5, width), torch.randn(5, width)
+def test_regression_and_several_labels_at_once(width, count):
+    logits, numbers, labels = draw(5, width), torch.randn(5, width), torch.randint(0, 2, (5, width))
     config = encoder(num_labels=width, problem_type="regression")
-    expected = reference.mean_squared_error(logits, labels.double(), None if count is None else 13)
-    assert_same(classification(logits, labels.squeeze(-1), config, count), expected, logits)
-
-
-@COUNTS
-def test_several_labels_at_once(count):
-    logits, labels = draw(5, 3), torch.randint(0, 2, (5, 3))
-    expected = reference.binary_cross_entropy(logits, labels.double(), None if count is None else 13)
-    config = encoder(num_labels=3, problem_type="multi_label_classification")
+    expected = reference.mean_squared_error(logits, numbers.double(), number(count))
+    assert_same(classification(logits, numbers.squeeze(-1), config, count), expected, logits)
+    expected = reference.binary_cross_entropy(logits, labels.double(), number(count))
+    config = encoder(num_labels=width, problem_type="multi_label_classification")
     assert_same(classification(logits, labels, config, count), expected, logits)
-    # Yes-or-no's as numbers say so themselves.
-    assert_same(classification(logits, labels.float(), encoder(num_labels=3), count), expected, logits)
 
 
 def test_problem_type_is_transformers_rule():
-    whole, number = torch.tensor([1, 0]), torch.tensor([1.0, 0.0])
-    assert [problem_type(whole, 1), problem_type(number, 1)] == ["regression"] * 2
+    whole, numbers = torch.tensor([1, 0]), torch.tensor([1.0, 0.0])
+    assert [problem_type(whole, 1), problem_type(numbers, 1)] == ["regression"] * 2
     assert problem_type(whole, 2) == "single_label_classification"
-    assert problem_type(number, 2) == "multi_label_classification"
+    assert problem_type(numbers, 2) == "multi_label_classification"
 
 
 def test_binary_loss_stays_finite():
@@ -146,16 +126,11 @@ def test_binary_loss_stays_finite():
 @SMOOTHING
 def test_span(smoothing, outside, count):
     starts, ends = draw(3, 7), draw(3, 7)
-    first, last = torch.tensor([0, 6, outside]), torch.tensor([3, 6, outside])
-    given = {"num_items_in_batch": count, "label_smoothing": smoothing}
-    expected = reference.span_loss(starts, ends, first, last, smoothing, None if count is None else 13)
+    places = torch.tensor([0, 6, outside]), torch.tensor([3, 6, outside])
+    expected = reference.span_loss(starts, ends, *places, smoothing, number(count))
     for shape in ((3,), (3, 1)):
-        assert_same(
-            question_answering_loss(starts, ends, first.reshape(shape), last.reshape(shape), **given),
-            expected,
-            starts,
-            ends,
-        )
+        given = [place.reshape(shape) for place in places]
+        assert_same(question_answering_loss(starts, ends, *given, count, smoothing), expected, starts, ends)
 
 
 @pytest.mark.parametrize("patch", [1, 2, 3])
@@ -168,16 +143,12 @@ def test_masked_pixels(patch):
     count = int(masked.sum()) * patch**2
     expected = reference.masked_pixel_loss(pixels, guess, masked.flatten(1), patch) * count / (count + 1e-5)
     assert_same(actual, expected, pixels, guess)
-
-
-def test_masked_pixels_of_nothing_are_no_loss():
-    pixels, guess = draw(2, 3, 4, 4), draw(2, 3, 4, 4)
-    assert masked_image_loss(pixels, guess, torch.zeros(2, 2, 2, dtype=torch.bool), 2).abs() <= EXACT
+    assert masked_image_loss(pixels, guess, torch.zeros_like(masked), patch).abs() <= EXACT
 
 
 def test_without_labels_there_is_no_loss():
     logits = draw(2, 5, 7)
-    assert cross_entropy(logits, None) is None and causal_lm_loss(logits) is None
+    assert cross_entropy(logits, None) is None and next_tokens(None) is None
     assert classification(logits[:, 0], None, encoder()) is None
     assert question_answering_loss(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
 
@@ -185,7 +156,7 @@ def test_without_labels_there_is_no_loss():
 @COUNTS
 def test_contrastive(count):
     images, texts, scale = draw(5, 3), draw(5, 3), draw(1)[0]
-    expected = reference.contrastive(images, texts, scale, None if count is None else 13)
+    expected = reference.contrastive(images, texts, scale, number(count))
     assert_same(contrastive(images, texts, scale, count), expected, images, texts, scale)
 
 

@@ -37,13 +37,10 @@ def objects(*counts: int) -> list[dict[str, Tensor]]:
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        # Of 0.4 x 0.4 each, one moved to the right by half of its width: a third is shared, nothing else is around.
-        ((0.4, 0.5, 0.4, 0.4), (0.6, 0.5, 0.4, 0.4), 1 / 3),
-        # Side by side with a gap as wide as each: a third of the box around both is in neither.
-        ((0.2, 0.5, 0.2, 0.2), (0.6, 0.5, 0.2, 0.2), -1 / 3),
+        ((0.4, 0.5, 0.4, 0.4), (0.6, 0.5, 0.4, 0.4), 1 / 3),  # moved by half a width
+        ((0.2, 0.5, 0.2, 0.2), (0.6, 0.5, 0.2, 0.2), -1 / 3),  # a gap as wide as each
         ((0.3, 0.3, 0.2, 0.4), (0.3, 0.3, 0.2, 0.4), 1.0),
-        # A quarter inside the other.
-        ((0.5, 0.5, 0.4, 0.4), (0.5, 0.5, 0.2, 0.2), 1 / 4),
+        ((0.5, 0.5, 0.4, 0.4), (0.5, 0.5, 0.2, 0.2), 1 / 4),  # inside the other
     ],
 )
 def test_the_overlap_of_boxes_by_hand(one: tuple, other: tuple, expected: float) -> None:
@@ -56,13 +53,9 @@ def test_the_overlap_is_the_formula_with_gradients() -> None:
     one, other = boxes(7), boxes(7)
     expected = torch.stack([reference.generalized_iou(*pair) for pair in zip(one, other, strict=True)])
     assert_same(generalized_iou(one, other), expected, one, other)
-    assert (generalized_iou(one, other).abs() <= 1).all()
-
-
-def test_boxes_without_area_overlap_by_a_number() -> None:
     empty = torch.tensor([0.5, 0.5, 0.0, 0.0])
     for other in (empty, torch.tensor([0.2, 0.2, 0.1, 0.1])):
-        assert generalized_iou(empty, other).isfinite()
+        assert generalized_iou(empty, other).abs() <= 1
 
 
 @pytest.mark.parametrize("changes", [{}, {"class_cost": 0.0}, {"bbox_cost": 0.0}, {"giou_cost": 0.0}], ids=str)
@@ -112,15 +105,9 @@ def test_parts_of_a_step_add_up() -> None:
     assert abs(alone / 2 - whole) > 1e-3
 
 
-def test_a_model_that_has_diverged_shows_it_by_its_loss() -> None:
+def test_half_precision_is_widened_and_a_model_that_has_diverged_shows_it() -> None:
     (logits, places), found = answer(1), objects(2)
+    assert set_loss([(logits.bfloat16(), places.bfloat16())], found, config())[0].dtype == torch.float32
     with torch.no_grad():
-        places[0, 1] = float("nan")
-        logits[0, 2] = float("nan")
+        places[0, 1] = logits[0, 2] = float("nan")
     assert set_loss([(logits, places)], found, config())[0].isnan()
-
-
-def test_half_precision_is_widened() -> None:
-    (logits, places), found = answer(1), objects(2)
-    half = [(logits.bfloat16(), places.bfloat16())]
-    assert set_loss(half, found, config())[0].dtype == torch.float32

@@ -42,22 +42,18 @@ def test_only_the_last_state_is_kept() -> None:
     assert not cache.is_compileable and cache.is_croppable
 
 
-def test_beams_take_their_states_and_keys_along() -> None:
+def test_rows_are_reordered_copied_and_chosen() -> None:
     cache = begun()
     read(cache, 1)
     keys = cache.layers[0].keys
-    cache.reorder_cache(torch.tensor([1, 1]))
-    assert last(cache) == [10, 10] and torch.equal(cache.layers[0].keys, keys[[1, 1]])
-    assert cache.layers[1].keys is None
-
-
-def test_rows_are_copied_and_chosen() -> None:
-    cache = begun()
-    read(cache, 1)
+    cache.reorder_cache(torch.tensor([1, 0]))
+    assert last(cache) == [10, 1] and torch.equal(cache.layers[0].keys, keys[[1, 0]]) and cache.layers[1].keys is None
     cache.batch_repeat_interleave(2)
-    assert last(cache) == [1, 1, 10, 10] and cache.layers[0].keys.shape == (4, 3, 2)
+    assert last(cache) == [10, 10, 1, 1] and cache.layers[0].keys.shape == (4, 3, 2)
     cache.batch_select_indices(torch.tensor([3, 0]))
-    assert last(cache) == [10, 1]
+    assert last(cache) == [1, 10]
+    cache.reset()
+    assert not cache.is_initialized and cache.get_seq_length() == 0 and cache.layers[0].values is None
 
 
 def test_recorded_tokens_can_be_taken_back() -> None:
@@ -85,10 +81,3 @@ def test_what_was_not_recorded_cannot_be_taken_back(removed: int) -> None:
     assert last(cache) == [2, 20]
     with raises_sentence("crop(-1)", "0"):
         RecurrentCacheLayer().crop(-1)
-
-
-def test_a_reset_cache_begins_anew() -> None:
-    cache = begun()
-    read(cache, 1)
-    cache.reset()
-    assert not cache.is_initialized and cache.get_seq_length() == 0 and cache.layers[0].values is None

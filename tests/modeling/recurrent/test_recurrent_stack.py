@@ -1,5 +1,6 @@
 """The two halves: how a decoder starts, how weights start, what is recomputed, and what neither half can read."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ from torch.testing import assert_close
 from transformers import DynamicCache
 
 import tiny
+from comparison import draw
 from errors import raises_sentence
+from qkv.modeling import QkvRecurrentForConditionalGeneration
+from qkv.modeling.recurrent.cells import CELLS, RecurrentDecoderLayer, StepMode, reading_orders
 from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 from qkv.modeling.recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder
 
@@ -27,31 +31,43 @@ def tokens(rows: int = 2, length: int = 5) -> Tensor:
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_memory_of_padding_is_zero_and_that_of_a_row_is_its_own(layers: int) -> None:
-    encoder = half(QkvRecurrentEncoder, num_encoder_layers=layers)
-    ids = tokens()
-    output = encoder(ids, KEEP, output_hidden_states=True)
-    assert output.last_hidden_state.shape == (2, 5, 10)
+def test_states_of_an_encoder(layers: int) -> None:
+    output = half(QkvRecurrentEncoder, num_encoder_layers=layers)(tokens(), KEEP, output_hidden_states=True)
     assert [state.shape[-1] for state in output.hidden_states] == [7, *[10] * layers]
-    assert (output.last_hidden_state[~KEEP.bool()] == 0).all()
-    for index, keep in enumerate(KEEP.bool()):
-        alone = encoder(ids[index][None, keep]).last_hidden_state[0]
-        assert_close(output.last_hidden_state[index][keep], alone, rtol=0, atol=1e-12)
-    assert [len(encoder(ids, output_hidden_states=[-1]).hidden_states)] == [layers + 1]
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_a_decoder_starts_from_what_was_read_last_backward(bidirectional: bool) -> None:
-    """s_0 = tanh(W h), h the backward state at the first token; of one direction, the state at the last."""
-    decoder = half(QkvRecurrentDecoder, bidirectional=bidirectional, num_hidden_layers=2, cell="lstm")
-    memory = torch.randn(2, 5, 10 if bidirectional else 5, dtype=torch.float64)
-    cache = RecurrentCache(2)
-    _, states = decoder.begin(memory, KEEP.bool(), cache)
-    ends = torch.stack((memory[0, 0, 5:], memory[1, 2, 5:])) if bidirectional else memory[[0, 1], [3, 4]]
-    expected = torch.tanh(ends @ decoder.bridge.weight.T + decoder.bridge.bias).view(2, 2, 2, 6)
-    for layer, state in enumerate(states):
-        assert_close(state, expected[:, layer])
-        assert torch.equal(cache.layers[layer].values[:, -1], state)
+def test_reading_orders_put_real_tokens_first() -> None:
+    keep = torch.tensor([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
+    forward, backward = reading_orders(keep)
+    assert forward[:3, :3].tolist() == [[0, 1, 2], [2, 3, 4], [0, 2, 3]]
+    assert backward[:3, :3].tolist() == [[2, 1, 0], [4, 3, 2], [3, 2, 0]]
+    for order in (forward, backward):
+        assert torch.equal(order.sort(1).values, torch.arange(5).expand(4, -1))
+
+
+@pytest.mark.parametrize("name", CELLS)
+@torch.no_grad()
+def test_a_cell_uses_the_weights_it_has_now(name: str) -> None:
+    """Offloading, sharding and adapters put other parameters in place without telling torch's flat list."""
+    torch.manual_seed(0)
+    made = CELLS[name](3, 4, batch_first=True).double()
+    other = copy.deepcopy(made)
+    for key, value in list(other._parameters.items()):
+        other._parameters[key] = torch.nn.Parameter(value * 2)
+        getattr(made, key).mul_(2)
+    inputs, state = draw(3, 5, 3), draw(3, made.vectors, 4)
+    assert torch.equal(other(inputs, state)[0], made(inputs, state)[0])
+    assert torch.equal(other(inputs[:, 0], state)[0], made(inputs[:, 0], state)[0])
+
+
+def test_dropout_acts_on_what_a_layer_gives_not_on_its_state() -> None:
+    layer = RecurrentDecoderLayer(tiny.recurrent(hidden_size=4, hidden_dropout=0.5)).double()
+    inputs, state = draw(3, 5, 4), draw(3, 1, 4)
+    plain, states = copy.deepcopy(layer).eval()(inputs, state, StepMode(None, stepwise=True))
+    dropped, same = layer(inputs, state, StepMode(None, stepwise=True))
+    assert torch.equal(states, same)
+    kept = dropped != 0
+    assert 0 < kept.sum() < kept.numel() and torch.equal(dropped[kept], 2 * plain[kept])
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
@@ -66,23 +82,17 @@ def test_cells_start_orthogonal_and_an_lstm_remembers(name: str) -> None:
 
 
 def test_gradient_checkpointing_recomputes_every_step_and_layer() -> None:
-    named = "RecurrentForConditionalGeneration-luong"
-    model = next(case for case in tiny.CASES if case.name == named).build()
-    inputs = tiny.translations()
-    length, calls = inputs["labels"].shape[1], []
+    torch.manual_seed(0)
+    model, inputs, calls = QkvRecurrentForConditionalGeneration(tiny.recurrent("luong")), tiny.translations(), []
     for module in model.modules():
-        if type(module).__name__ in ("AttendedStep", "RecurrentLayer", "RecurrentDecoderLayer"):
-            # Hooks stand outside of what is recomputed, its cells are inside.
-            for part in module.modules():
-                if type(part).__name__ == "LSTM":
-                    part.register_forward_pre_hook(lambda *_: calls.append(1))
-    once = length + 2 * 2 + 1
+        if type(module).__name__ == "LSTM":
+            module.register_forward_pre_hook(lambda *_: calls.append(1))
+    once = inputs["labels"].shape[1] + 2 * 2 + 1
     model.train()(**inputs).loss.backward()
     assert len(calls) == once
-    calls.clear()
     model.gradient_checkpointing_enable({"use_reentrant": False})
     model(**inputs).loss.backward()
-    assert len(calls) == 2 * once
+    assert len(calls) == 3 * once
 
 
 MEMORY = torch.zeros(2, 5, 10, dtype=torch.float64)

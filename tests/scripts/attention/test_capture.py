@@ -21,12 +21,14 @@ import qkv
 import tiny
 from comparison import differentiable_flex
 from errors import raises_sentence
-from families.attentions import CLOSE, DECODER, ENDS, FAMILIES, SIZES, WIDTHS, WORDS, built, eager, real_queries, stock
+from families.attentions import CLOSE, FAMILIES, SIZES, WORDS, built, eager, real_queries, stock
 from qkv.modeling import kernel
 from qkv.modeling.fast_paths import window_attention, windows
 from qkv.modeling.pair.axial_attention import AxialAttention
 from qkv.scripts.attention.layers import AXES
 from tiny import jitter
+
+ONE = {"": "attentions"}
 
 
 @pytest.fixture
@@ -36,98 +38,91 @@ def small_windows() -> Iterator[None]:
         yield
 
 
+def capture(model: Any, inputs: dict[str, Any], **options: Any) -> Any:
+    with torch.no_grad(), qkv.capture_attention(model, inputs, **options) as captured:
+        return captured
+
+
+def random_model(model_class: Any, config: Any) -> Any:
+    torch.manual_seed(0)
+    return jitter(model_class(config)).eval()
+
+
+def assert_eager(captured: Any, model: Any, inputs: dict[str, Any], names: dict[str, str] = ONE) -> None:
+    """The weights of real queries are those that the model returns eagerly."""
+    for stack, layers in eager(model, inputs, names).items():
+        for record, weights in zip(captured.select(stack or None), layers, strict=True):
+            real = real_queries(stack, inputs, weights)[:, :, record.queries]
+            rows = weights[:, record.heads][:, :, record.queries]
+            assert ((record.weights - rows) * real).abs().max() <= CLOSE and (rows * real).abs().max() > 0.1
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-@torch.no_grad()
 def test_every_row_is_that_of_eager_attention(name: str) -> None:
     model, inputs, names = built(name)
-    plain = model(**inputs)
+    with torch.no_grad():
+        plain = model(**inputs)
     some: Any = {"heads": [0] if "rnnsearch" in name or "luong" in name else [2, 0], "queries": slice(-3, None, 2)}
-    with qkv.capture_attention(model, layers=-1, **some) as rows, qkv.capture_attention(model, inputs) as captured:
-        pass
+    with qkv.capture_attention(model, layers=-1, **some) as rows:
+        captured = capture(model, inputs)
     torch.testing.assert_close(captured.outputs[0], plain[0], rtol=CLOSE, atol=CLOSE)
     assert set(captured.stacks) == set(names) and len(rows) == len(names)
+    assert_eager(captured, model, inputs, names)
     for stack, expected in eager(model, inputs, names).items():
         records = captured.select(stack)
         assert [record.layer for record in records] == list(range(len(expected)))
         for index, (record, weights) in enumerate(zip(records, expected, strict=True)):
-            real = real_queries(stack, inputs, weights)
-            assert record.weights.shape == weights.shape
-            assert ((record.weights - weights) * real).abs().max() <= CLOSE
             # It is not that of another layer, of another head or of another row.
             others = [weights.roll(1, 0), weights.roll(1, 1), expected[index - 1]]
             kept = [other for other in others if other.shape == weights.shape and not torch.equal(other, weights)]
+            real = real_queries(stack, inputs, weights)
             assert kept and all(((record.weights - other) * real).abs().max() > 100 * CLOSE for other in kept)
         (row,) = rows.select(stack)
         whole = captured.select(stack, -1)[0].weights[:, some["heads"]][:, :, some["queries"]]
         torch.testing.assert_close(row.weights, whole, rtol=CLOSE, atol=CLOSE)
 
 
-PADDING = {
-    "right": [[1] * 13, [1] * 6 + [0] * 7],
-    "left": [[1] * 13, [0] * 7 + [1] * 6],
-    "none": None,
-}
+PADDING = {"right": [[1] * 13, [1] * 6 + [0] * 7], "left": [[1] * 13, [0] * 7 + [1] * 6], "none": None}
 PATTERNS = ["full", "sliding", "dilated", "block_sparse", "random"]
 COMBINED = list(product(["encoder", "decoder"], ["learned", "rope", "alibi", "t5"], PATTERNS, [False, True], PADDING))
 
 
 @pytest.mark.parametrize(("family", "position", "pattern", "removed", "padding"), random.Random(0).sample(COMBINED, 24))
-@torch.no_grad()
 def test_padding_patterns_and_biases(
     family: str, position: str, pattern: str, removed: bool, padding: str, small_windows: None
 ) -> None:
     fields: dict[str, Any] = {"position": position, "pattern": pattern, "sliding_window": 3, "block_size": 2}
     fields |= {"num_global_tokens": 1} if pattern == "sliding" else {}
-    torch.manual_seed(0)
-    ours = {"encoder": (tiny.encoder, qkv.QkvEncoderModel), "decoder": (tiny.decoder, qkv.QkvDecoderModel)}
-    config, model_class = ours[family]
-    model: Any = jitter(model_class(config(**fields))).eval()
+    ours = {"encoder": (qkv.QkvEncoderModel, tiny.encoder), "decoder": (qkv.QkvDecoderModel, tiny.decoder)}
+    model_class, config = ours[family]
+    model = random_model(model_class, config(**fields))
     model.remove_padding = removed
     inputs: dict[str, Any] = {"input_ids": torch.randint(4, 61, (2, 13))}
     if PADDING[padding] is not None:
         inputs["attention_mask"] = torch.tensor(PADDING[padding])
-    with qkv.capture_attention(model, inputs, queries=[0, 4, 12, 6]) as captured:
-        pass
-    for record, weights in zip(captured, eager(model, inputs, {"": "attentions"})[""], strict=True):
-        weights = weights * real_queries("", inputs, weights)
-        own = record.weights * real_queries("", inputs, weights).expand_as(weights)[:, :, record.queries]
-        assert (own - weights[:, :, record.queries]).abs().max() <= CLOSE
-        assert weights[:, :, record.queries].abs().max() > 0.1
+    assert_eager(capture(model, inputs, queries=[0, 4, 12, 6]), model, inputs)
+
+
+PLACES = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1]])
+GLOBAL = {"pattern": "sliding", "sliding_window": 2, "global_projections": True, "num_global_tokens": 1}
 
 
 @pytest.mark.parametrize("removed", [False, True])
-@torch.no_grad()
-def test_documents_packed_in_a_row(removed: bool) -> None:
-    torch.manual_seed(0)
-    model: Any = jitter(qkv.QkvDecoderModel(tiny.decoder("llama"))).eval()
-    model.remove_padding = removed
-    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1]])
-    inputs = {"input_ids": torch.randint(4, 61, (1, 9)), "position_ids": places, "use_cache": False}
-    with qkv.capture_attention(model, inputs) as captured:
-        pass
-    for record, weights in zip(captured, eager(model, inputs, {"": "attentions"})[""], strict=True):
-        assert (record.weights - weights).abs().max() <= CLOSE
-        assert record.weights[0, :, 4:7, :4].abs().max() == 0 == record.weights[0, :, :4, 4:].abs().max()
+def test_packed_documents_and_global_tokens_with_projections_of_their_own(removed: bool) -> None:
+    llama = random_model(qkv.QkvDecoderModel, tiny.decoder("llama"))
+    packed = {"input_ids": torch.randint(4, 61, (1, 9)), "position_ids": PLACES, "use_cache": False}
+    longformer = random_model(qkv.QkvEncoderModel, tiny.encoder(**GLOBAL))
+    for model, inputs in ((llama, packed), (longformer, tiny.text())):
+        model.remove_padding = removed
+        captured = capture(model, inputs)
+        assert_eager(captured, model, inputs)
+        if "position_ids" in inputs:
+            weights = captured[0].weights
+            assert weights[0, :, 4:7, :4].abs().max() == 0 == weights[0, :, :4, 4:].abs().max()
 
 
-@pytest.mark.parametrize("removed", [False, True])
-@torch.no_grad()
-def test_global_tokens_with_projections_of_their_own(removed: bool) -> None:
-    own = {"pattern": "sliding", "sliding_window": 2, "global_projections": True, "num_global_tokens": 1}
-    torch.manual_seed(0)
-    model: Any = jitter(qkv.QkvEncoderModel(tiny.encoder(**own))).eval()
-    model.remove_padding = removed
-    inputs = tiny.text()
-    with qkv.capture_attention(model, inputs) as captured:
-        pass
-    for record, weights in zip(captured, eager(model, inputs, {"": "attentions"})[""], strict=True):
-        assert ((record.weights - weights) * inputs["attention_mask"][:, None, :, None]).abs().max() <= CLOSE
-
-
-@torch.no_grad()
 def test_grids_of_pairs_are_captured_whole() -> None:
-    torch.manual_seed(0)
-    model, inputs = jitter(qkv.QkvPairModel(tiny.pair("evoformer", chunk_size=4))).eval(), tiny.alignment()
+    model, inputs = random_model(qkv.QkvPairModel, tiny.pair("evoformer", chunk_size=4)), tiny.alignment()
     expected: dict[Any, Any] = {}
 
     def attend_eagerly(module: Any, given: Any, options: Any, output: Any) -> None:
@@ -137,21 +132,19 @@ def test_grids_of_pairs_are_captured_whole() -> None:
     # Before the capture, which would record it.
     modules = [module for module in model.modules() if isinstance(module, AxialAttention)]
     handles = [module.register_forward_hook(attend_eagerly, with_kwargs=True) for module in modules]
-    plain = model(**inputs)
+    with torch.no_grad():
+        plain = model(**inputs)
     for handle in handles:
         handle.remove()
     stacks = {"encoder": "row_attn", **{stack: path for path, stack in AXES.items()}}
-    with qkv.capture_attention(model, inputs, layers=dict.fromkeys(stacks), heads=[1], queries=[2]) as captured:
-        pass
+    captured = capture(model, inputs, layers=dict.fromkeys(stacks), heads=[1], queries=[2])
     assert torch.equal(captured.outputs.pair_hidden_state, plain.pair_hidden_state) and len(captured) == 8
-    for stack, path in stacks.items():
-        for layer in range(2):
-            (record,) = captured.select(stack, layer)
-            weights = expected[model.get_submodule(f"blocks.{layer}.{path}")].flatten(0, 1)[:, 1:2, 2:3]
-            torch.testing.assert_close(record.weights, weights, rtol=1e-5, atol=1e-6)
+    for (stack, path), layer in product(stacks.items(), range(2)):
+        (record,) = captured.select(stack, layer)
+        weights = expected[model.get_submodule(f"blocks.{layer}.{path}")].flatten(0, 1)[:, 1:2, 2:3]
+        torch.testing.assert_close(record.weights, weights, rtol=1e-5, atol=1e-6)
 
 
-@torch.no_grad()
 def test_attention_that_hides_keys_by_the_name_of_its_backend() -> None:
     """DeepSeek's indexer chooses keys in the mask for eager and sdpa, and elsewhere leaves that to the backend."""
     sizes = {**SIZES, **WORDS, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4}
@@ -159,24 +152,21 @@ def test_attention_that_hides_keys_by_the_name_of_its_backend() -> None:
     torch.manual_seed(0)
     model = jitter(stock("DeepseekV32ForCausalLM", "DeepseekV32Config", **sizes)).eval()
     inputs = {"input_ids": torch.randint(4, 61, (1, 9)), "use_cache": False}
-    plain = model(**inputs).logits
-    with qkv.capture_attention(model, inputs) as captured:
-        pass
+    with torch.no_grad():
+        plain = model(**inputs).logits
+    captured = capture(model, inputs)
     assert torch.equal(captured.outputs.logits, plain)
     assert (captured[0].weights > 0).sum(-1).max() == 3
 
 
 @pytest.mark.parametrize("name", ["qkv gpt2", "qkv t5 encoder", "qkv t5", "stock bert", "stock llama"])
-@torch.no_grad()
 def test_flex_attention(name: str) -> None:
     model, inputs, names = built(name)
-    expected = eager(model, inputs, names)
-    model.set_attn_implementation("flex_attention")
-    with differentiable_flex(), qkv.capture_attention(model, inputs) as captured:
-        pass
-    for stack, weights in expected.items():
-        for record, each in zip(captured.select(stack), weights, strict=True):
-            assert ((record.weights - each) * real_queries(stack, inputs, each)).abs().max() <= CLOSE
+    flex = copy.deepcopy(model)
+    flex.set_attn_implementation("flex_attention")
+    with differentiable_flex():
+        captured = capture(flex, inputs)
+    assert_eager(captured, model, inputs, names)
 
 
 @torch.no_grad()
@@ -216,19 +206,13 @@ def test_the_cost_is_that_of_the_rows_that_are_asked_for() -> None:
     assert (cost(layers=0, heads=1, queries=-1) - plain) * 4 * 256 == cost(layers=0) - plain
 
 
-@torch.no_grad()
 def test_windows_stay_in_chunks(small_windows: None) -> None:
-    model: Any = jitter(qkv.QkvDecoderModel(tiny.decoder("bloom", pattern="sliding", sliding_window=3))).eval()
+    model = random_model(qkv.QkvDecoderModel, tiny.decoder("bloom", pattern="sliding", sliding_window=3))
     inputs = {"input_ids": torch.randint(4, 61, (2, 13))}
-    with (
-        mock.patch.object(window_attention, "attend_in_chunks", wraps=window_attention.attend_in_chunks) as chunks,
-        qkv.capture_attention(model, inputs) as captured,
-    ):
-        pass
+    with mock.patch.object(window_attention, "attend_in_chunks", wraps=window_attention.attend_in_chunks) as chunks:
+        captured = capture(model, inputs)
     assert chunks.call_count == 4  # two rows in each of two layers
-    for record, weights in zip(captured, eager(model, inputs, {"": "attentions"})[""], strict=True):
-        assert (record.weights - weights).abs().max() <= CLOSE
-        assert (weights != 0).sum(-1).max() == 3
+    assert_eager(captured, model, inputs)
 
 
 @pytest.mark.parametrize("name", ["qkv llama", "qkv mistral", "qkv bloom", "stock gpt2", "stock llama"])
@@ -246,31 +230,6 @@ def test_steps_of_generate_are_rows_of_one_forward(name: str) -> None:
     if name != "qkv mistral":  # whose cache forgets what its last layer's window hides
         assert (joined.weights - whole).abs().max() <= CLOSE
     assert joined.queries == list(range(13)) and joined.num_queries == 13
-
-
-@pytest.mark.parametrize(("name", "seed"), [("qkv transformer", 7), ("qkv rnnsearch", 0), ("stock bart", 2)])
-@torch.no_grad()
-def test_beams_of_the_winner(name: str, seed: int) -> None:
-    """The captured rows are those of a forward over the text that won, which was not always the first beam."""
-    make = {
-        "stock bart": lambda: stock("BartForConditionalGeneration", "BartConfig", **DECODER, **WIDTHS, **WORDS, **ENDS)
-    }.get(name, FAMILIES[name][0])
-    torch.manual_seed(seed)
-    model: Any = jitter(make()).eval()
-    source = tiny.text(length=7)
-    options = {"num_beams": 3, "max_new_tokens": 6, "return_dict_in_generate": True, "output_scores": True}
-    with qkv.capture_attention(model, layers={"cross": -1}) as captured:
-        output = model.generate(**source, **options, forced_eos_token_id=None, forced_bos_token_id=None)
-    won = captured.beams(output.beam_indices).join("cross")
-    given = {**source, "decoder_input_ids": output.sequences[:, :-1]}
-    weights = eager(model, given, {"cross": "cross_attentions"})["cross"][-1]
-    counts = (output.beam_indices >= 0).sum(-1)
-    assert won.weights.shape[0] == 2 and len(captured[0].weights) == 6
-    for row, count in enumerate(counts.tolist()):
-        assert (won.weights[row, :, :count] - weights[row, :, :count]).abs().max() <= CLOSE
-        assert won.weights[row, :, count:].abs().sum() == 0
-    first = captured.join("cross").weights[::3, :, : counts.max()]
-    assert any((first[row, :, :count] - weights[row, :, :count]).abs().max() > 1e-3 for row, count in enumerate(counts))
 
 
 @pytest.mark.parametrize("name", ["qkv bert", "stock bert"])
@@ -310,17 +269,15 @@ def test_forwards_in_several_threads_do_not_mix(name: str) -> None:
 @torch.no_grad()
 def test_a_model_that_accelerate_places_is_captured() -> None:
     model, inputs, _ = built("qkv gpt2")
-    with qkv.capture_attention(model, inputs) as expected:
-        pass
+    expected = capture(model, inputs)
     dispatch_model(model, {"": "cpu"}, force_hooks=True)
-    with qkv.capture_attention(model, inputs) as captured:
-        pass
+    captured = capture(model, inputs)
     assert all(torch.equal(one.weights, other.weights) for one, other in zip(captured, expected, strict=True))
 
 
 @torch.no_grad()
 def test_forwards_of_two_lengths_are_joined() -> None:
-    model: Any = jitter(qkv.QkvEncoderModel(tiny.encoder())).eval()
+    model = random_model(qkv.QkvEncoderModel, tiny.encoder())
     with qkv.capture_attention(model, layers=-1, queries=slice(0, 2)) as captured:
         model(**tiny.text(length=9))
         model(**tiny.text(length=6))
@@ -334,8 +291,7 @@ def test_forwards_of_two_lengths_are_joined() -> None:
 @pytest.mark.parametrize("name", ["qkv bert", "qkv linear", "stock bert"])
 def test_a_checkpointed_layer_is_recorded_once(name: str) -> None:
     model, inputs, _ = built(name)
-    with torch.no_grad(), qkv.capture_attention(model, inputs) as expected:
-        pass
+    expected = capture(model, inputs)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     for module in model.modules():  # without dropout
         module.training = isinstance(module, GradientCheckpointingLayer)
@@ -361,17 +317,14 @@ def test_generate_does_not_compile_its_steps() -> None:
 @torch.no_grad()
 def test_a_published_copy_is_captured(tmp_path: Any) -> None:
     """Its classes are in other modules, and its padding is removed and its windows are in chunks like ours."""
-    torch.manual_seed(0)
-    ours = jitter(qkv.QkvEncoderForMaskedLM(tiny.encoder("local"))).eval()
+    ours = random_model(qkv.QkvEncoderForMaskedLM, tiny.encoder("local"))
     qkv.publish(ours, str(tmp_path / "copy"))
     with mock.patch.dict(transformers.AutoModelForMaskedLM._model_mapping._extra_content, clear=True):
         copied: Any = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "copy", trust_remote_code=True)
     assert type(copied) is not type(ours) and not isinstance(copied, qkv.QkvEncoderForMaskedLM)
     copied.remove_padding = ours.remove_padding = True
     inputs = tiny.text()
-    with qkv.capture_attention(copied.eval(), inputs) as captured, qkv.capture_attention(ours, inputs) as expected:
-        pass
-    for record, own in zip(captured, expected, strict=True):
+    for record, own in zip(capture(copied.eval(), inputs), capture(ours, inputs), strict=True):
         assert torch.equal(record.weights, own.weights) and own.weights.abs().max() > 0.1
 
 
@@ -389,8 +342,8 @@ WRONG: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_models_and_words_are_a_sentence(case: str) -> None:
     make, options, mentions = WRONG[case]
-    with raises_sentence(*mentions), qkv.capture_attention(make(), tiny.text(), **options):
-        pass
+    with raises_sentence(*mentions):
+        capture(make(), tiny.text(), **options)
 
 
 def test_linear_attention_with_a_cache_is_a_sentence() -> None:

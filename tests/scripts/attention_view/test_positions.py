@@ -11,10 +11,10 @@ from PIL import Image
 from transformers import AutoTokenizer
 
 import stock_folders
+from qkv.scripts.attention.statistics import grid_of
 from qkv.scripts.attention_view.positions import (
     LONGEST,
     frames,
-    grid_of,
     image_picture,
     objects,
     patches,

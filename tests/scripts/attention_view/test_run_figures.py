@@ -11,7 +11,7 @@ from PIL import Image
 
 import qkv
 import tiny
-from qkv.scripts.attention_view import figures
+from qkv.scripts.attention_view import run_figures
 from qkv.scripts.attention_view.run_figures import draw_run
 from qkv.scripts.data.examples import Columns
 from qkv.scripts.tasks.task import Task
@@ -27,8 +27,8 @@ def drawn(model: Any, task: Task, folder: Path) -> tuple[dict[str, str], list[An
     """The figure of a run, and the weights in its maps and matrices."""
     shown: list[Any] = []
     with (
-        mock.patch.object(figures, "draw_map", lambda axis, row, keys: shown.append(row)),
-        mock.patch.object(figures, "draw_matrix", lambda axis, weights, queries, keys: shown.append(weights)),
+        mock.patch.object(run_figures, "draw_map", lambda axis, row, keys: shown.append(row)),
+        mock.patch.object(run_figures, "draw_matrix", lambda axis, weights, queries, keys: shown.append(weights)),
     ):
         return draw_run(model, task, folder), shown
 

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from safetensors import SafetensorError
@@ -23,10 +24,7 @@ def test_every_file_and_folder_is_forced_to_the_disk(tmp_path: Path, monkeypatch
 
 
 def test_no_handle_is_left_where_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(handle: int) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError("no space")))
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="no space"):
         sync(tmp_path)
@@ -44,25 +42,19 @@ OTHERS = [
 ]
 
 
-@pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that takes half of a file."""
-    write = Path.write_bytes
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "a.json", Path.write_bytes
+    path.write_text("old")
 
     def half(path: Path, data: bytes) -> None:
         write(path, data[: len(data) // 2])
         raise FULL
 
     monkeypatch.setattr(Path, "write_bytes", half)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_file_that_the_disk_has_no_room_for_is_as_it_was(tmp_path: Path, full: None) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
     with raises_sentence(str(path), *TOLD, error=OSError):
         write_atomically(path, "newer\n")
     assert path.read_text() == "old" and names(tmp_path) == ["a.json"]

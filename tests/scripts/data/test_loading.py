@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
 
-from endpoint import Answers, Client, Endpoint, chosen
+from endpoint import client
 from errors import raises_sentence
+from loopback import serving
+from loopback.server import environment
 from qkv.scripts.data.examples import ORIGIN
 from qkv.scripts.data.loading import identity, read, splits
 
@@ -152,18 +153,13 @@ def test_the_identity_of_files_is_their_content_not_their_place(tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    with chosen(tmp_path_factory.mktemp("hub")) as found:
-        yield found
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("home")
+    with serving() as hub, client(environment(hub.url, place, "hf_alice"), place) as asked:
+        return {job: asked.call(f"data_jobs.{job}") for job in ("tables", "pictures", "missing")}
 
 
-@pytest.fixture(scope="module")
-def found(hub: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    environment = hub.environment(tmp_path_factory.mktemp("home"))
-    return Client("data_jobs", ["tables", "pictures", "missing"], environment).answers()
-
-
-def test_a_data_set_of_the_hub_is_read_at_its_revision(found: Answers) -> None:
+def test_a_data_set_of_the_hub_is_read_at_its_revision(found: dict[str, Any]) -> None:
     answer = found["tables"]
     old, new = [f"old {n}" for n in range(6)], [f"new {n}" for n in range(4)]
     assert answer["table"] == answer["stream"] == new
@@ -172,11 +168,11 @@ def test_a_data_set_of_the_hub_is_read_at_its_revision(found: Answers) -> None:
     assert answer["identity"].endswith(f"@{answer['second']}") and answer["identity at first"].endswith(answer["first"])
 
 
-def test_pictures_of_the_hub_are_read(found: Answers) -> None:
+def test_pictures_of_the_hub_are_read(found: dict[str, Any]) -> None:
     assert found["pictures"] == {"table": [[0, [3, 2]], [1, [3, 2]]], "stream": [[0, [3, 2]], [1, [3, 2]]]}
 
 
-def test_what_the_hub_has_not_is_refused_in_a_sentence(found: Answers) -> None:
+def test_what_the_hub_has_not_is_refused_in_a_sentence(found: dict[str, Any]) -> None:
     answer = found["missing"]
     assert "is no file or folder here, nor got from the Hub" in answer["nobody"]
     assert "validation" in answer["split"] and "train" in answer["split"]

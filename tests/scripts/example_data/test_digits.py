@@ -9,6 +9,7 @@ from PIL import Image
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data.digits import NAMES, as_words, draw, to_image
+from qkv.scripts.lab.baselines import baselines
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
@@ -37,7 +38,7 @@ def test_pixels_are_those_of_the_processor_and_no_image_is_in_two_splits(digits:
         name: {row.numpy().tobytes() for row in split.columns["pixel_values"]} for name, split in digits.every.items()
     }
     assert digits.sizes() == sizes and len(set().union(*rows.values())) == sum(map(len, rows.values()))
-    assert digits.baselines()["SVM (scikit-learn)"]["test"]["accuracy"] > 0.98
+    assert baselines(digits)["SVM (scikit-learn)"]["test"]["accuracy"] > 0.98
 
 
 def test_captions_tell_half_of_each_digit_bold(drawings: Task) -> None:
@@ -50,7 +51,7 @@ def test_captions_tell_half_of_each_digit_bold(drawings: Task) -> None:
 
 
 def test_baselines_know_people_from_noise(drawings: Task) -> None:
-    found = drawings.baselines()
+    found = baselines(drawings)
     people, alone = found["what people drew"]["test"], found["each pixel by itself"]["test"]
     assert people["drawn_accuracy"] > 0.95 and people["stroke_accuracy"] == 1.0
     assert people["told_apart"] < 0.6 < 0.8 < alone["told_apart"]

@@ -9,6 +9,7 @@ from mido import MidiFile
 
 from qkv.scripts.example_data.tune_grammar import BARS, PROMPTS, ROW, bits, compose, following
 from qkv.scripts.example_data.tunes import TICKS, Note, harmony, melody, score_tunes, write_midi
+from qkv.scripts.lab.baselines import baselines
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 
@@ -35,7 +36,7 @@ def test_a_wrong_note_chord_bar_or_length_is_not_lawful() -> None:
 
 
 def test_nothing_is_better_than_the_rules() -> None:
-    found = data.load(recipe.load("tunes", ["text.made=60", "holdout=0.2"])).baselines()
+    found = baselines(data.load(recipe.load("tunes", ["text.made=60", "holdout=0.2"])))
     rules, near = found["the rules"], found["the last two words"]
     for split in ("validation", "test"):
         assert rules[split]["lawful"] == rules[split]["notes_in_key"] == rules[split]["bars_in_form"] == 1

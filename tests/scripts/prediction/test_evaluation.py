@@ -1,17 +1,15 @@
-"""Tables as test splits, metrics of chosen rows, and calibration."""
+"""Tables as test splits, rows in batches, and metrics of chosen rows."""
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 
 import own_runs
 from evaluations import evaluation
-from qkv.scripts.evaluate import calibration_error
+from qkv.scripts.prediction import evaluation as module
 from qkv.scripts.prediction.evaluated_data import table_test
+from qkv.scripts.prediction.evaluation import evaluate_rows
 from qkv.scripts.prediction.source import open_source
 
 
@@ -32,12 +30,28 @@ def test_metrics_of_chosen_rows_are_those_of_a_smaller_test() -> None:
     assert whole.metrics([2, 2, 1]) == {"loss": pytest.approx(14 / 3), "accuracy": pytest.approx(2 / 3)}
 
 
-def test_calibration_against_the_plain_sum() -> None:
-    random = np.random.default_rng(0)
-    scores, correct = [*random.random(299).tolist(), 1.0], (random.random(300) < 0.5).tolist()
-    total = 0.0
-    for bottom in range(10):
-        own = [i for i in range(300) if min(int(scores[i] * 10), 9) == bottom]
-        total += abs(sum(scores[i] for i in own) - sum(correct[i] for i in own))
-    rows: Any = [{"score": score, "correct": right} for score, right in zip(scores, correct, strict=True)]
-    assert calibration_error(SimpleNamespace(rows=rows)) == pytest.approx(total / 300)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("numbers", "pairs", "targets", "responses", "masked")]
+
+
+@pytest.mark.parametrize("kind", ["classes", "tags", "texts", "images", "folds", *SLOW])
+def test_rows_get_in_a_batch_the_numbers_they_get_alone(
+    kind: str, run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(str(run_of(kind)))
+    task, calls = table_test(str(own_runs.data(kind, tmp_path, 7)), source, {}), []
+    source.model.register_forward_pre_hook(lambda *given: calls.append(given))
+    together, batched = evaluate_rows(source, task), len(calls)
+    monkeypatch.setattr(module, "TOGETHER", ())
+    alone = evaluate_rows(source, task)
+    assert batched < len(calls) - batched or kind in ("folds", "texts")
+    assert [row["row"] for row in together.rows] == list(range(1, len(together.rows) + 1))
+    for one, other in (
+        (together.rows, alone.rows),
+        (together.sums, alone.sums),
+        ([together.metrics()], [alone.metrics()]),
+    ):
+        for row, expected in zip(one, other, strict=True):
+            close = {
+                key: pytest.approx(each, rel=1e-4, abs=1e-5) for key, each in expected.items() if type(each) is float
+            }
+            assert row == expected | close

@@ -1,14 +1,7 @@
-"""Induction heads: the score is that of the paper, and appears with the second layer of a model that learns to repeat.
-
-Trained on random tokens that are repeated, with periods that vary so that no position gives the answer away. The loss
-stays for about 200 steps, then falls as the second layer begins to look for tokens by what stood before them.
-"""
-
-from typing import Any
+"""The induction score of every head is that of the paper's loops, over random tokens that are repeated."""
 
 import pytest
 import torch
-from torch import Tensor
 
 import qkv
 import reference
@@ -16,10 +9,6 @@ import tiny
 from errors import raises_sentence
 from families.attentions import built, eager
 from qkv.scripts.probes.induction import LENGTH, repeated_tokens
-
-VOCABULARY, POSITIONS, BATCH = 64, 48, 24
-STEPS, WARMUP, RATE = 450, 50, 3e-3
-
 
 CAUSAL = ["qkv gpt2", "qkv mistral", "qkv bloom", "qkv linear", "stock llama", "stock gpt-oss"]
 
@@ -66,46 +55,3 @@ def test_models_without_induction_are_refused(name: str) -> None:
         qkv.induction_score(model)
     with raises_sentence("QkvDecoderForCausalLM"):
         qkv.induction_score(qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet")))
-
-
-def repeated_rows(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows of some tokens over and over, and labels for all but the first time: 2 x (B, T)."""
-    rows, labels = [], []
-    for period in torch.randint(8, 25, (BATCH,), generator=generator).tolist():
-        once = torch.randperm(VOCABULARY, generator=generator)[:period]
-        row = once.repeat(-(-POSITIONS // period))[:POSITIONS]
-        rows.append(row)
-        labels.append(row.clone().index_fill_(0, torch.arange(period), -100))
-    return torch.stack(rows), torch.stack(labels)
-
-
-def trained(layers: int, position: str, seed: int, steps: int = STEPS) -> Any:
-    """A model of one head a layer, trained on repeated random tokens."""
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64, "initializer_range": 0.1}
-    sizes |= {"vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS}
-    model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(num_hidden_layers=layers, position=position, **sizes))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / WARMUP))
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        rows, labels = repeated_rows(generator)
-        optimizer.zero_grad()
-        model.train()(input_ids=rows, labels=labels).loss.backward()
-        optimizer.step()
-        schedule.step()
-    return model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("position", ["rope", "learned"])
-def test_two_layers_learn_induction_and_one_does_not(position: str) -> None:
-    """450 steps at a rate of 3e-3 take 5 CPU seconds with two layers, 3.5 with one.
-
-    The second layer has 0.77 with rotations, 0.75 with learned positions; one layer has 0.05 to 0.10.
-    """
-    two, one = trained(2, position, 0), trained(1, position, 0)
-    score = qkv.induction_score(two)
-    assert score[1].max() > 0.5 > 0.2 > score[0].max()  # the first layer tells what stood before
-    assert qkv.induction_score(one).max() < 0.2
-    assert qkv.induction_score(trained(2, position, 0, steps=0)).max() < 0.2

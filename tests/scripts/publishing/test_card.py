@@ -19,8 +19,7 @@ from qkv.configuration import CONFIGS
 from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, record_card
-from qkv.scripts.publishing.card.model import CardModel, Place, counterpart, frontend, task
-from qkv.scripts.publishing.card.model import changed as differing
+from qkv.scripts.publishing.card.model import CardModel, frontend, task
 from qkv.scripts.publishing.card.record import published
 from qkv.scripts.publishing.card.usage import programs
 
@@ -56,11 +55,6 @@ def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -
         (tmp_path / beside.name).touch()
     copied = Path(shutil.copy(path, tmp_path))
     assert record_card(copied) == path.with_name("card.md").read_text(), "run `make cards`"
-
-
-def test_every_card_has_a_record_and_every_record_a_recipe() -> None:
-    recipes = {path.stem for path in (CARDS.parent / "scripts" / "recipes").glob("*.yaml")}
-    assert {path.parent.name for path in RECORDS if path.is_file()} == {path.parent.name for path in RECORDS} <= recipes
 
 
 def leaves(values: Any) -> Iterator[Any]:
@@ -142,7 +136,6 @@ def test_a_card_without_a_record_says_that_nothing_was_measured() -> None:
     ("config", "word"),
     [
         ({**saved(), "architectures": []}, "architectures"),
-        ({"architectures": ["BertModel"]}, "model_type"),
         ({"model_type": "bert", "architectures": ["BertModel"]}, "BertModel"),
         ({"model_type": "brt", "architectures": ["BertModel"]}, "brt"),
         ({**saved(), "architectures": ["QkvNothing"]}, "QkvNothing"),
@@ -153,15 +146,8 @@ def test_a_config_that_says_too_little_is_refused(config: dict[str, Any], word: 
         plain_card(config, name="mine", form="native" if word == "brt" else "self-contained")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("recipe.name", "recipe.limits", "task.kind", "data.sizes", "data.sha256", "metrics", "seed", "device.type"),
-        *("commit", "parameters", "config", "command", "versions", "time.training_wall_s", "task.source"),
-        "data.sizes.test",  # the size of a split with figures
-    ],
-)
-def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
+@pytest.mark.parametrize("path", ["recipe.name", "data.sizes.test", "metrics", "config", "time.training_wall_s"])
+def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str, tmp_path: Path) -> None:
     record = copy.deepcopy(RECORD)
     *groups, last = path.split(".")
     inner = record
@@ -170,11 +156,7 @@ def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
     del inner[last]
     with pytest.raises(ValueError, match=rf"the record lacks .*'{last}'"):
         make_card(record)
-
-
-@pytest.mark.parametrize("text", ["{}", "not json", "[]"])
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.json").write_text(text)
+    (tmp_path / "x.json").write_text("[]")
     with pytest.raises(ValueError, match=r"x\.json"):
         record_card(tmp_path / "x.json")
 
@@ -187,7 +169,6 @@ def test_pictures_stand_on_the_card_and_lie_beside_it(tmp_path: Path) -> None:
     (tmp_path / "curve.png").write_bytes(b"picture")
     card = record_card(tmp_path / "record.json")
     assert "![Loss by step](curve.png)" in card and f"`qkv quickstart {RECORD['recipe']['name']}`" in card
-    assert "qkv quickstart" not in str(make_card(changed(recipe__name="mine")))
 
 
 def test_the_metadata_is_read_by_the_hub(tmp_path: Path) -> None:
@@ -242,34 +223,13 @@ def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
     record = ALONE | rivals | energy | {"recipe": recipe, "steps": {"taken": 1200, "kept": 960}, "device": device}
     results, facts = section("Results", record), section("Training", record)
     assert "step 960 of 1,200, the best by validation loss" in results and "| optimizer steps | 1,200 |" in facts
-    assert "the last step" in section("Results", ALONE) and "| energy | not measured |" in section("Training", ALONE)
-    assert re.search(r"\| SVM \|.* 98.33 % \|", results) and "test split, n = 360" in results
-    assert "1 thread(s) each; Some CPU, 4 cores, 8 GiB of memory |" in facts
-    assert "| energy | 1,234 J in training, as package-0, package-1 count it" in facts
+    assert re.search(r"\| SVM \|.* 98.33 % \|", results) and "Some CPU, 4 cores, 8 GiB of memory |" in facts
+    assert "1,234 J in training" in facts and "not measured" in section("Training", ALONE)
 
 
 def test_places_on_a_machine_are_left_out_of_the_command() -> None:
     assert published("qkv train digits out=/home/alice/runs/x seed=1") == "qkv train digits seed=1"
     assert published("qkv train '/home/alice/my recipe.yaml'") == "qkv train 'my recipe.yaml'"
-
-
-@pytest.mark.parametrize(
-    ("config", "architecture", "expected"),
-    [
-        (qkv.presets.bert_base(**TINY), "QkvEncoderForMaskedLM", ("bert", "BertForMaskedLM")),
-        (qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM", ("gpt2", "GPT2LMHeadModel")),
-        (qkv.presets.t5_small(head_dim=4, **TINY), "QkvEncoderDecoderForConditionalGeneration",
-         ("t5", "T5ForConditionalGeneration")),
-        (qkv.presets.bert_base(position="alibi", **TINY), "QkvEncoderForMaskedLM", None),
-    ],
-)  # fmt: skip
-def test_the_same_class_of_transformers(config: Any, architecture: str, expected: tuple[str, str] | None) -> None:
-    assert counterpart(config.to_dict(), architecture) == expected
-
-
-def test_differences_go_into_nested_configs() -> None:
-    defaults = {"a": 1, "inner": {"b": 2, "c": 3}, "architectures": None}
-    assert differing({"a": 1, "inner": {"b": 5, "c": 3}, "architectures": ["X"]}, defaults) == {"inner": {"b": 5}}
 
 
 @pytest.mark.parametrize("family", CONFIGS, ids=lambda family: family.__name__)
@@ -291,7 +251,7 @@ INPUTS = {
 )
 def test_a_pipeline_is_promised_exactly_where_transformers_has_one(name: str, config: dict[str, Any]) -> None:
     kind = frontend(config, name)
-    subject = CardModel("x", config, "X", "x", name, None, Place(), kind, task("X", name, kind))
+    subject = CardModel("x", config, "X", "x", name, None, kind, task("X", name, kind))
     classes = [found.__name__ for found in SUPPORTED_TASKS.get(subject.task, {}).get("pt", ())]
     assert any(f'pipeline("{subject.task}", ' in text for text in programs(subject)) == (name in classes)
 
@@ -333,14 +293,13 @@ def test_the_certificate_is_told_by_its_worst_layers() -> None:
     failed = {**FOUND, "way back": {"tensors": 28, "different": ["a", "b"]}, "first diverging layer": "layers.0"}
     text = parity(qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM", failed)
     assert "2 of 28 tensors are not" in text and "**They are not the same model**: `layers.0`" in text
-
-
-def test_a_certificate_of_another_model_is_refused() -> None:
     without = {name: value for name, value in FOUND.items() if name != "way back"}
-    with pytest.raises(ValueError, match="way back"):
-        parity(GPT2Config(), "GPT2LMHeadModel", without)
-    with pytest.raises(ValueError, match="QkvEncoderForMaskedLM"):
-        parity(qkv.presets.bert_base(**TINY), "QkvEncoderForMaskedLM", FOUND)
+    for config, architecture, certificate, word in (
+        (GPT2Config(), "GPT2LMHeadModel", without, "way back"),
+        (qkv.presets.bert_base(**TINY), "QkvEncoderForMaskedLM", FOUND, "QkvEncoderForMaskedLM"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            parity(config, architecture, certificate)
 
 
 def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from transformers import PreTrainedModel
 
 import qkv
 import tiny
-from published import CODE, change_json, change_tensors, ours, published, shards, stock
+from published import CODE, change_json, change_tensors, ours, published, shards
 from qkv.scripts.common.inspector import fingerprint
-from qkv.scripts.publishing.integrity.files import file_row
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
     IntegrityError,
+    file_row,
     identity,
     read_manifest,
     write_manifest,
@@ -50,12 +50,6 @@ def test_it_describes_every_file_and_tensor(kept: Path) -> None:
     assert manifest["loaded"] == {"parameter": expected, "buffer": {}, "attribute": {}}
 
 
-def test_buffers_that_no_file_holds_are_in_it(tmp_path: Path) -> None:
-    manifest = read_manifest(published(stock(), tmp_path / "hub"))
-    expected = fingerprint(stock().model.rotary_emb.inv_freq)
-    assert manifest["loaded"]["buffer"]["model.rotary_emb.inv_freq"] == expected
-
-
 def test_the_same_model_gives_the_same_text(kept: Path, tmp_path: Path) -> None:
     again = tmp_path / "elsewhere"
     (again / "custom_generate").mkdir(parents=True)
@@ -73,10 +67,9 @@ def test_the_same_model_gives_the_same_text(kept: Path, tmp_path: Path) -> None:
         (lambda folder: (folder / "curve.png").write_bytes(b"a picture"), True),
         (lambda folder: change_json(folder / "config.json", hidden_act="relu"), False),
         (lambda folder: (folder / CODE).write_text("x = 2\n"), False),
-        (lambda folder: (folder / "vocab.txt").write_text("a"), False),
         (lambda folder: change_tensors(shards(folder)[0], lambda tensors: next(iter(tensors.values())).neg_()), False),
     ],
-    ids=["card", "picture", "config", "code", "vocabulary", "tensor"],
+    ids=["card", "picture", "config", "code", "tensor"],
 )
 def test_the_identity_is_that_of_the_model(
     change: Callable[[Path], Any], same: bool, kept: Path, tmp_path: Path
@@ -136,14 +129,10 @@ def test_a_buffer_that_loading_fills_is_no_obstacle(tmp_path: Path) -> None:
         ({"format": 2}, "format=2"),
         ({"identity": "0" * 64}, "identity"),
         ({"ties": {}}, "identity"),
-        ({"files": []}, "damaged"),
         ({"class": None}, "identity"),
-        ({"dtype": "nope"}, "identity"),
         ({"files": {"../elsewhere": {"sha256": "", "bytes": 1}}}, "../elsewhere"),
-        ({"files": {"/etc/passwd": {"sha256": "", "bytes": 1}}}, "/etc/passwd"),
         ({"files": {"a" * 300: {"sha256": "", "bytes": 1}}}, "aaa"),
         ({"files": {"a": {"sha256": ""}}}, "bytes"),
-        ({"files": {"a": {"sha256": "", "bytes": "1"}}}, "bytes"),
         ({"loaded": {"parameter": [5]}}, "damaged"),
         ({"loaded": {"parameter": {"a": 5}, "buffer": {}, "attribute": {}}}, "loaded"),
     ],
@@ -151,33 +140,22 @@ def test_a_buffer_that_loading_fills_is_no_obstacle(tmp_path: Path) -> None:
 def test_a_manifest_that_contradicts_itself_is_refused(
     kept: Path, fields: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
+    with pytest.raises(IntegrityError, match=MANIFEST):
+        read_manifest(tmp_path)
     shutil.copy(kept / MANIFEST, tmp_path)
     change_json(tmp_path / MANIFEST, **fields)
     with pytest.raises(IntegrityError, match=words):
         read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["{", "[" * 10**5, "[]"], ids=range(3))
-def test_a_manifest_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text("[" * 10**5)
     with pytest.raises(IntegrityError, match=MANIFEST):
         read_manifest(tmp_path)
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(IntegrityError, match=MANIFEST):
-        read_manifest(tmp_path)
-
-
-def found(folder: Path) -> list[str]:
-    return file_row(folder, read_manifest(folder)).findings
 
 
 @pytest.mark.parametrize(
     ("change", "name"),
     [
         (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt"),
-        (lambda folder: (folder / "vocab.txt").write_text("a"), "vocab.txt"),
         (lambda folder: (folder / "vocab.txt").write_text("a\nc\n"), "vocab.txt"),
-        (lambda folder: (folder / "merges.txt").write_text(""), "merges.txt"),
-        (lambda folder: (folder / "pytorch_model.bin").touch(), "pytorch_model.bin"),
         (lambda folder: (folder / "adapter_config.json").touch(), "adapter_config.json"),
         (lambda folder: (folder / "sitecustomize.py").touch(), "sitecustomize.py"),
         (lambda folder: (folder / "README.md").unlink(), "README.md"),
@@ -188,6 +166,7 @@ def found(folder: Path) -> list[str]:
     ],
 )
 def test_files_that_changed_are_named(folder: Path, change: Callable[[Path], Any], name: str) -> None:
-    assert found(folder) == []
+    manifest = read_manifest(folder)
+    assert file_row(folder, manifest).findings == []
     change(folder)
-    assert [line.split()[0] for line in found(folder)] == ([name] if name else [])
+    assert [line.split()[0] for line in file_row(folder, manifest).findings] == ([name] if name else [])

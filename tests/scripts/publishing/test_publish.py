@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,12 +69,9 @@ def tokenizer(**words: int) -> PreTrainedTokenizerFast:
 )
 def test_a_target_is_a_folder_or_a_name_on_the_hub(target: Any, expected: Any) -> None:
     assert destination(target) == expected
-
-
-@pytest.mark.parametrize("target", ["name", "user/na me", "a/b/c"])
-def test_a_target_that_is_neither_is_refused(target: str) -> None:
-    with pytest.raises(ValueError, match=repr(target)):
-        destination(target)
+    for wrong in ("name", "user/na me", "a/b/c"):
+        with pytest.raises(ValueError, match=repr(wrong)):
+            destination(wrong)
 
 
 @dataclass
@@ -110,18 +106,6 @@ def test_both_forms_are_whole_and_hold_the_same_model(forms: Forms) -> None:
         assert torch.allclose(stock(**inputs).logits, forms.model(**inputs).logits, atol=1e-5, rtol=0)
 
 
-def run_folder(place: Path) -> Path:
-    """A finished run, of the model whose card is published."""
-    record = json.loads(RECORD.read_text())
-    config = qkv.QkvImageEncoderConfig.from_dict(record["config"])
-    qkv.QkvImageEncoderForImageClassification(config).save_pretrained(place)
-    ViTImageProcessorPil(size={"height": 8, "width": 8}).save_pretrained(place)
-    (place / "record.json").write_text(json.dumps(record))
-    for picture in RECORD.parent.glob("*.png"):
-        shutil.copy(picture, place)
-    return place
-
-
 def test_a_built_folder_is_published_as_it_is_and_only_if_it_is_whole(forms: Forms, tmp_path: Path) -> None:
     built = forms.own.folder
     copied = qkv.publish(built, tmp_path / "b")
@@ -137,19 +121,16 @@ def test_a_built_folder_is_published_as_it_is_and_only_if_it_is_whole(forms: For
     assert {path.name for path in tmp_path.iterdir()} == {"b"}
 
 
-def test_a_run_has_its_card_and_older_code_is_built_again(tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "run")
-    built = qkv.publish(run, tmp_path / "built").folder
-    names = {path.name for path in built.iterdir()}
-    assert {"preprocessor_config.json", "curve.png", "attention.png"} <= names and "record.json" not in names
+def test_older_code_is_built_again_under_its_card(tmp_path: Path) -> None:
+    """That a run has the card of its record: test_folder.py."""
+    built = qkv.publish(model(), tmp_path / "built", processor=tokenizer()).folder
     age(built)
-    before = read_manifest(built)
-    done = qkv.publish(built, tmp_path / "again")
+    before, done = read_manifest(built), qkv.publish(built, tmp_path / "again")
     manifest, card = read_manifest(done.folder), (built / "README.md").read_text()
     assert not done.as_built and manifest["transformers"] == stated_releases(done.folder) == TESTED
     assert manifest["loaded"] == before["loaded"] and manifest["files"].keys() == before["files"].keys()
     expected = card.replace(before["identity"], done.identity).replace("5.22 to 5.23.", f"{spelled(TESTED)}.")
-    assert "97." in card and (done.folder / "README.md").read_text() == expected != card
+    assert (done.folder / "README.md").read_text() == expected != card
 
 
 def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:
@@ -170,9 +151,7 @@ def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:
         ({"sign": "nowhere.pem"}, "nowhere.pem"),
         ({"record": "nowhere"}, "nowhere"),
         ({"record": RECORD}, "record.json"),
-        ({"private": True}, "private"),
-        ({"revision": "x"}, "revision"),
-        ({"tag": "x"}, "tag"),
+        ({"private": False}, "private"),
         ({"pull_request": True}, "pull_request"),
         ({"processor": tokenizer(**{TOKEN: 2}), "native": True}, "tokenizer.json"),
     ],
@@ -182,12 +161,6 @@ def test_a_refusal_leaves_nothing(options: dict[str, Any], words: str, tmp_path:
     with pytest.raises(ValueError, match=words) as error:
         qkv.publish(model(), tmp_path / "x", **options)
     assert TOKEN not in str(error.value) and list(tmp_path.iterdir()) == []
-
-
-def test_a_form_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with raises_sentence("pattern"):
-        qkv.publish(qkv.QkvDecoderForCausalLM(tiny.decoder("sparse")), tmp_path / "x", native=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 # Encoders are in the tests above.
@@ -201,17 +174,6 @@ OTHERS = {
 @pytest.mark.parametrize("case", sampled(OTHERS.values(), 2), ids=lambda case: case.name)
 def test_every_family_passes_the_screen(case: Case, tmp_path: Path) -> None:
     assert qkv.publish(case.build(), tmp_path / "x", processor=tokenizer()).files
-
-
-def test_the_native_form_of_a_detector_passes_the_screen(tmp_path: Path) -> None:
-    """Its backbone has a name that is empty."""
-    assert qkv.publish(qkv.QkvDetectionModel(tiny.detector()), tmp_path / "x", native=True).files
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
-def test_every_head_passes_the_screen(case: Case, tmp_path: Path) -> None:
-    assert qkv.publish(case.build(), tmp_path / "x").files
 
 
 @pytest.fixture
@@ -299,12 +261,10 @@ def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
     assert str(tmp_path / "modeling_decoder.py") in warnings.out
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-@pytest.mark.parametrize("is_zero", [True, False])
+@pytest.mark.parametrize(("is_zero", "is_ours"), [(True, True), (False, True), (True, False)])
 def test_one_process_writes_the_code_of_our_models(tmp_path: Path, is_zero: bool, is_ours: bool) -> None:
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     trained = qkv.QkvDecoderForCausalLM(CONFIG) if is_ours else BertModel(BertConfig(**shape))
     begin(tmp_path, trained, is_zero=is_zero)
-    expected = set(flatten(CONFIG).files) if is_zero and is_ours else set()
-    assert {path.name for path in tmp_path.glob("*.py")} == expected
-    assert (tmp_path / "LICENSE").is_file() == bool(expected)
+    expected = set(flatten(CONFIG).files) | {"LICENSE"} if is_zero and is_ours else set()
+    assert {path.name for path in tmp_path.iterdir()} == expected

@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_signing import hashing, signing, verifying
 
 import keys
-from published import change_json, forge, ours, published
-from qkv.scripts.common.extras import MissingExtraError
+from published import change_json, flip, forge, ours, published
 from qkv.scripts.publishing.hub.options import KEYLESS
-from qkv.scripts.publishing.integrity import signature as module
-from qkv.scripts.publishing.integrity.files import Row
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, SIGNATURE, IntegrityError, write_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, SIGNATURE, IntegrityError, Row, write_manifest
 from qkv.scripts.publishing.integrity.signature import PASSWORD, covered, sign, signature_row, signer
 from qkv.scripts.publishing.integrity.verification import checks, verify
 
@@ -63,17 +60,9 @@ def test_an_untouched_folder_passes_with_the_files_of_tools(signed: Path, alice:
     for name in (".gitattributes", ".git/config", ".cache/huggingface/download/config.json.lock"):
         (signed / name).parent.mkdir(parents=True, exist_ok=True)
         (signed / name).touch()
-    row = signature_row(signed, alice)
-    assert row.findings == [] and str(alice) in row.detail
+    assert signature_row(signed, alice).findings == [] and signature_row(signed, None).skipped
     names = {path.relative_to(signed).as_posix() for path in covered(signed)}
     assert {MANIFEST, "README.md", "additional_chat_templates/short.jinja"} <= names and SIGNATURE not in names
-    assert signature_row(signed, None).skipped
-
-
-def flip(path: Path, offset: int = -1, bit: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[offset] ^= bit
-    path.write_bytes(data)
 
 
 def forge_manifest(folder: Path) -> None:
@@ -98,23 +87,16 @@ def replace_payload(folder: Path) -> None:
 
 
 TAMPERING: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda folder: flip(folder / "vocab.txt"), "vocab.txt"),
-    (lambda folder: flip(folder / "README.md"), "README.md"),
-    (lambda folder: flip(folder / MANIFEST), MANIFEST),
     (forge_manifest, "config.json"),
     (lambda folder: (folder / MANIFEST).unlink(), MANIFEST),
     (lambda folder: (folder / "notes.md").touch(), "notes.md"),
-    (lambda folder: (folder / "record.json").touch(), "record.json"),
     (lambda folder: (folder / ".hidden.py").touch(), ".hidden.py"),
     (lambda folder: os.mkfifo(folder / "pipe"), SIGNATURE),
     (lambda folder: (folder / "more").symlink_to(folder.parent), "more"),
     (link_folder, "additional_chat_templates/short.jinja"),
     (lambda folder: (folder / SIGNATURE).unlink(), SIGNATURE),
-    (lambda folder: (folder / SIGNATURE).write_text(""), SIGNATURE),
-    (lambda folder: (folder / SIGNATURE).write_text("{}"), SIGNATURE),
-    (lambda folder: (folder / SIGNATURE).write_bytes(b"\xff"), SIGNATURE),
+    *((lambda folder, text=text: (folder / SIGNATURE).write_bytes(text), SIGNATURE) for text in (b"{}", b"\xff")),
     (lambda folder: (folder / SIGNATURE).write_text("[" * 100_000), SIGNATURE),
-    (lambda folder: (folder / SIGNATURE).write_bytes((folder / SIGNATURE).read_bytes()[:-100]), SIGNATURE),
     (replace_payload, SIGNATURE),
 ]
 
@@ -135,13 +117,7 @@ def test_another_signer_is_not_taken_for_the_expected_one(signed: Path, place: P
     assert str(alice) in found(signed, alice)
 
 
-def test_the_signature_of_another_folder_is_not_that_of_this_one(place: Path, alice: Path, tmp_path: Path) -> None:
-    other = published(ours(seed=1), tmp_path / "other")
-    shutil.copy(place / "model" / SIGNATURE, other)
-    assert "vocab.txt" in found(other, alice)
-
-
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_any_flipped_byte_is_found(place: Path, data: st.DataObject) -> None:
     """In the signature itself, in places that the library does not read, it may pass: the folder is the signed one."""
@@ -193,29 +169,16 @@ def test_other_programs_verify_it_and_sign_for_us(signed: Path, place: Path, ali
     assert "vocab.txt" in found(signed, alice), "an ignored file is not signed"
 
 
-@pytest.mark.parametrize("curve", [ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: curve.name)
-def test_keys_of_other_curves_sign(curve: ec.EllipticCurve, signed: Path, tmp_path: Path) -> None:
-    private, public = keys.pair(tmp_path, key=ec.generate_private_key(curve))
-    sign(signer(private), signed)
-    assert signature_row(signed, public).findings == []
-
-
 def test_an_encrypted_key_asks_for_its_password(signed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, public = keys.pair(tmp_path, password="a long word")
-    monkeypatch.delenv(PASSWORD, raising=False)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    with pytest.raises(ValueError, match=PASSWORD):
-        signer(private)
-    monkeypatch.setenv(PASSWORD, "another word")
-    with pytest.raises(ValueError, match=str(private)):
-        signer(private)
+    for word, name in (("", PASSWORD), ("another word", str(private))):
+        monkeypatch.setenv(PASSWORD, word) if word else monkeypatch.delenv(PASSWORD, raising=False)
+        with pytest.raises(ValueError, match=name):
+            signer(private)
     monkeypatch.setenv(PASSWORD, "a long word")
     sign(signer(private), signed)
     assert signature_row(signed, public).findings == []
-    monkeypatch.delenv(PASSWORD)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(module.getpass, "getpass", lambda prompt: "a long word")
-    assert signer(private)
 
 
 def test_a_file_that_is_no_key_is_named(place: Path, tmp_path: Path) -> None:
@@ -226,14 +189,6 @@ def test_a_file_that_is_no_key_is_named(place: Path, tmp_path: Path) -> None:
     for who in (place / "alice.pem", public, Path("alice.pub"), Path("a@example.org,google")):
         with pytest.raises(ValueError, match=who.name):
             signature_row(place / "model", who)
-
-
-def test_without_the_library_its_extra_is_named(place: Path, alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("model_signing", "model_signing.signing", "model_signing.verifying"):
-        monkeypatch.setitem(sys.modules, name, None)
-    for call in (lambda: signer(place / "alice.pem"), lambda: signature_row(place / "model", alice)):
-        with pytest.raises(MissingExtraError, match="signing"):
-            call()
 
 
 def test_keyless_asks_sigstore_for_the_identity_and_its_issuer(
@@ -253,14 +208,6 @@ def test_keyless_asks_sigstore_for_the_identity_and_its_issuer(
     monkeypatch.setattr(signing.Config, "use_sigstore_signer", signing_with)
     monkeypatch.setattr(verifying.Config, "use_sigstore_verifier", verifying_with)
     sign(signer(KEYLESS), signed)
-    row = signature_row(signed, NOBODY)
-    assert row.findings == [] and "nobody@example.org" in row.detail and "accounts.google.com" in row.detail
+    assert signature_row(signed, NOBODY).findings == []
     identity = {"identity": "nobody@example.org", "oidc_issuer": "https://accounts.google.com"}
     assert asked == [{"use_ambient_credentials": True}, identity]
-
-    def unreachable(config: Any, **_: Any) -> None:
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr(signing.Config, "use_sigstore_signer", unreachable)
-    with pytest.raises(ValueError, match="no route to host"):
-        signer(KEYLESS)

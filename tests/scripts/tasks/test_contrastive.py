@@ -44,7 +44,7 @@ def test_batches_are_what_the_processor_makes(task: Task) -> None:
     assert all(len(text.split()) == 3 for text in texts)
 
 
-def test_splits_hold_what_they_say(task: Task) -> None:
+def test_splits_hold_captions_of_the_training_and_others(task: Task) -> None:
     assert task.sizes() == {"train": 38, "validation": 2, "test": 800}
     captions = task.splits["test"].columns["caption"]
     assert int(captions[:400].max()) < 24 <= int(captions[400:].min()) and int(task.train.columns["caption"].max()) < 24
@@ -85,13 +85,6 @@ def test_both_models_compete_alike(source: str, task: Task) -> None:
     )  # fmt: skip
 
 
-def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
-    finished = train(changed(RECIPE, out=str(tmp_path / "run")), "qkv train shapes-captions")
-    assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
-    example = finished.task.example(finished.model)
-    assert example.given.size == (32, 32) and example.expected["label"] in example.options["candidate_labels"]
-
-
 def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_path: Path) -> None:
     """Two captions for many images, one more in the test alone; an image that is none is skipped."""
     rows = [
@@ -111,7 +104,7 @@ def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_pa
     assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
     batch = finished.task.collate(finished.task.train.__getitems__([0, 1]), [0, 1])
     assert batch["pixel_values"].shape == (2, 3, 16, 16) and batch["return_loss"]
-    assert finished.task.example(finished.model).expected["label"] in {"a dark image", "a light image", "a new image"}
+    assert {"a dark image", "a new image"} <= set(finished.task.sample()["prompt"])
 
 
 def png(number: int) -> bytes:
@@ -121,11 +114,7 @@ def png(number: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"accumulate": 2}, "accumulate=2"),
-        ({"tensor_parallel": 2}, "tensor_parallel"),
-    ],
+    ("fields", "said"), [({"accumulate": 2}, "accumulate=2"), ({"tensor_parallel": 2}, "tensor_parallel")]
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:
     check_task(task, RECIPE)

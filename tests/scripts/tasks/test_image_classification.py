@@ -25,9 +25,8 @@ def folder(tmp_path: Path) -> Path:
         for name in ("cat", "dog"):
             (tmp_path / "data" / split / name).mkdir(parents=True)
             for number in range(count):
-                pixels = np.random.default_rng([number, count, ord(name[0])]).integers(
-                    0, 256, (20, 24 + number, 3), dtype=np.uint8
-                )
+                random = np.random.default_rng([number, count, ord(name[0])])
+                pixels = random.integers(0, 256, (20, 24 + number, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.png")
     return tmp_path / "data"
 
@@ -48,22 +47,24 @@ def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
 
 def test_the_recipe_takes_steps_on_a_stream_of_a_folder(folder: Path, tmp_path: Path) -> None:
     finished = train(recipe.load("vit-b16", [*TINY, f"data={folder}", f"out={tmp_path / 'run'}"]), "qkv train vit-b16")
-    assert finished.record["data"]["sizes"]["validation"] == 4 and finished.model.config.id2label == {
-        0: "cat",
-        1: "dog",
-    }
+    sizes, classes = finished.record["data"]["sizes"], finished.model.config.id2label
+    assert sizes["validation"] == 4 and classes == {0: "cat", 1: "dog"}
     assert 0 <= finished.record["metrics"]["validation"]["accuracy"] <= 1
 
 
-def test_a_place_decides_the_crop(folder: Path) -> None:
-    task = data.load(recipe.load("vit-b16", [*TINY, f"data={folder}", "streaming=false"]))
-    records = task.splits["validation"].__getitems__([0, 1])
-    one, other = task.collate(records, [3, 4]), task.collate(records[1:], [4])
-    assert one["pixel_values"].shape == (2, 3, 16, 16) and torch.equal(one["pixel_values"][1], other["pixel_values"][0])
-    assert not torch.equal(one["pixel_values"], task.collate(records, [5, 6])["pixel_values"])
-    plain = task.collate(records, None)["pixel_values"]
-    assert torch.equal(plain, task.collate(records, None)["pixel_values"])
+@pytest.mark.parametrize("words", [[], ["augment.degrees=10"]])
+def test_a_place_decides_the_crop_or_change(words: list[str], folder: Path) -> None:
+    task = data.load(recipe.load("vit-b16", [*TINY, f"data={folder}", "streaming=false", *words]))
     assert task.sizes() == {"train": 12, "validation": 4}
+    records = task.splits["validation"].__getitems__([0, 1])
+    one, other = task.collate(records, [3, 4])["pixel_values"], task.collate(records[1:], [4])["pixel_values"]
+    assert one.shape == (2, 3, 16, 16) and torch.equal(one[1], other[0])
+    assert not torch.equal(one, task.collate(records, [5, 6])["pixel_values"])
+    plain = task.collate(records, None)["pixel_values"]
+    assert torch.equal(plain, task.collate(records, None)["pixel_values"]) and not torch.equal(plain, one)
+    images = [Image.open(record["image"]["path"]) for record in records]
+    whole = task.processor(images, return_tensors="pt")["pixel_values"]
+    assert torch.equal(plain, whole) == bool(words)  # as pipelines do
 
 
 @pytest.mark.parametrize("corner", [0.0, 0.999])
@@ -81,15 +82,3 @@ def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "cat" / "0.png")
     with pytest.raises(ValueError, match="streaming=true"):
         data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))
-
-
-def test_images_that_are_changed_are_shown_whole_as_pipelines_do(folder: Path) -> None:
-    words = [*TINY, f"data={folder}", "streaming=false", "augment.degrees=10"]
-    task = data.load(recipe.load("vit-b16", words))
-    records = task.splits["validation"].__getitems__([0, 1])
-    images = [Image.open(record["image"]["path"]) for record in records]
-    whole = task.processor(images, return_tensors="pt")["pixel_values"]
-    assert torch.equal(task.collate(records, None)["pixel_values"], whole)
-    one, other = task.collate(records, [3, 4]), task.collate(records[1:], [4])
-    assert torch.equal(one["pixel_values"][1:], other["pixel_values"])
-    assert not torch.equal(one["pixel_values"], whole)

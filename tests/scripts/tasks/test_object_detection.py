@@ -14,30 +14,22 @@ from transformers import DetrForObjectDetection, pipeline
 from qkv.scripts.data.examples import Batch, InvalidRecord
 from qkv.scripts.data.image_data import check_objects
 from qkv.scripts.data.validation import check_image
-from qkv.scripts.example_data.shapes import scenes
 from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.run import train
 
 NAMES = ["circle", "square", "triangle"]
 TINY = ["model.hidden_size=16", "model.encoder.num_hidden_layers=1", "model.decoder.num_hidden_layers=2",
         "model.num_attention_heads=2", "model.encoder.backbone_config.hidden_sizes=[8, 16]", "text.made=40",
         "max_steps=2", "warmup_steps=1", "batch_size=8", "eval_every=1"]  # fmt: skip
-RECIPE = recipe.load("shapes-detect", TINY)
 WRONG = [[1, 2, 3], [1, 2, 0, 4], [1, 2, 3, float("nan")], [1, 2, 3, "4"], "box"]
 
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return data.load(RECIPE)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    words = [*TINY, "text.evaluated=12", f"out={tmp_path_factory.mktemp('run') / 'out'}"]
-    return train(recipe.load("shapes-detect", words), "qkv train shapes-detect")
+    return data.load(recipe.load("shapes-detect", TINY))
 
 
 def in_pixels(batch: Batch, index: int) -> torch.Tensor:
@@ -61,16 +53,11 @@ def test_half_are_mirrored_and_their_boxes_too(task: Task) -> None:
     records = task.train.__getitems__([0] * 40)
     plain, batch = task.collate(records[:1], None), task.collate(records, range(40))
     left, _, width, _ = in_pixels(plain, 0).T
-    turned = 0
-    for index in range(40):
-        same = torch.equal(batch["pixel_values"][index], plain["pixel_values"][0])
-        turned += not same
-        expected, image = (
-            (left, plain["pixel_values"][0]) if same else (48 - left - width, plain["pixel_values"][0].flip(-1))
-        )
-        assert torch.allclose(in_pixels(batch, index)[:, 0], expected, atol=1e-4)
-        assert torch.equal(batch["pixel_values"][index], image)
-    assert 10 < turned < 30
+    same = [torch.equal(pixels, plain["pixel_values"][0]) for pixels in batch["pixel_values"]]
+    for index, unturned in enumerate(same):
+        assert torch.allclose(in_pixels(batch, index)[:, 0], left if unturned else 48 - left - width, atol=1e-4)
+        assert unturned or torch.equal(batch["pixel_values"][index], plain["pixel_values"][0].flip(-1))
+    assert 10 < sum(same) < 30
     again = task.collate(records[:5], range(7, 12))
     assert torch.equal(again["pixel_values"], batch["pixel_values"][7:12])
 
@@ -101,47 +88,35 @@ def test_objects_may_be_lists_or_json_and_classes_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"),
+    "value",
     [
-        (None, "missing"),
-        ("no json", "expected a 'bbox'"),
-        ({"bbox": [[1, 2, 3, 4]]}, "expected a 'bbox'"),
-        ({"bbox": [[1, 2, 3, 4]], "category": [0, 1]}, "expected a 'bbox'"),
-        *[({"bbox": [box], "category": [0]}, "box .*, expected .* of some width and height") for box in WRONG],
-        ({"bbox": [[1, 2, 3, 4]], "category": ["star"]}, "label 'star'"),
-        ({"bbox": [[1, 2, 3, 4]], "category": [3]}, "label 3"),
+        None,
+        "no json",
+        {"bbox": [[1, 2, 3, 4]]},
+        {"bbox": [[1, 2, 3, 4]], "category": [0, 1]},
+        *[{"bbox": [box], "category": [0]} for box in WRONG],
+        {"bbox": [[1, 2, 3, 4]], "category": ["star"]},
+        {"bbox": [[1, 2, 3, 4]], "category": [3]},
     ],
 )
-def test_what_are_no_objects_is_an_invalid_record(value: object, reason: str) -> None:
-    with pytest.raises(InvalidRecord, match=reason):
+def test_other_values_are_invalid_records(value: object) -> None:
+    with pytest.raises(InvalidRecord):
         check_objects(value, NAMES)
 
 
-def table(folder: Path) -> Path:
-    """A table of pictures and objects."""
-    rows = scenes(RECIPE).tables["train"].select(range(20)).to_list()
-    for row in rows:
-        row["objects"]["category"] = [NAMES[number] for number in row["objects"]["category"]]
-        row["objects"] = json.dumps(row["objects"])
-    Dataset.from_list(rows).to_parquet(folder / "train.parquet")
-    return folder
-
-
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "category", "message"),
     [
-        (["image"], "has no column 'objects'"),
-        (["objects"], "has no column 'image'"),
-        (["image", "numbers"], "'category'"),
+        (["image"], "circle", "has no column 'objects'"),
+        (["objects"], "circle", "has no column 'image'"),
+        (["image", "objects"], 7, "'category'"),
     ],
 )
-def test_data_without_classes_or_columns_are_refused(columns: list[str], message: str, tmp_path: Path) -> None:
-    rows = Dataset.from_parquet(str(table(tmp_path) / "train.parquet"))
-    if "numbers" in columns:
-        columns, rows = (
-            ["image", "objects"],
-            rows.map(lambda row: {"objects": '[{"bbox": [1, 2, 3, 4], "category": 7}]'}),
-        )
+def test_data_without_classes_or_columns_are_refused(
+    columns: list[str], category: object, message: str, task: Task, tmp_path: Path
+) -> None:
+    objects = json.dumps([{"bbox": [1, 2, 3, 4], "category": category}])
+    rows = task.tables["train"].select(range(20)).map(lambda row: {"objects": objects}, remove_columns=["objects"])
     rows.select_columns(columns).to_parquet(tmp_path / "train.parquet")
     with pytest.raises(ValueError, match=message):
         data.load(recipe.load("shapes-detect", [*TINY, f"data={tmp_path}"]))
@@ -167,7 +142,7 @@ def test_answers_are_boxes_in_pixels(task: Task) -> None:
 
 
 def test_the_stock_model_has_our_loss(task: Task) -> None:
-    """On one batch it is what transformers itself makes of it, and in parts it adds up, as its own does not."""
+    """On one batch it is the loss of transformers itself, and in parts it adds up, as theirs does not."""
     torch.manual_seed(0)
     words = ["model_source=stock", "stock.decoder_layers=2"]
     model = build_chosen(recipe.load("shapes-detect", [*TINY, *words]), task).eval()
@@ -185,12 +160,11 @@ def test_the_stock_model_has_our_loss(task: Task) -> None:
     assert whole == pytest.approx(float(expected), rel=1e-5) and found == pytest.approx(float(whole), rel=1e-5)
 
 
-def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(finished: Run) -> None:
+def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(tmp_path: Path) -> None:
+    words = [*TINY, "text.evaluated=12", f"out={tmp_path / 'run'}"]
+    finished = train(recipe.load("shapes-detect", words), "qkv train shapes-detect")
     assert {"loss", "ap", "ap50", "ap75"} == set(finished.record["metrics"]["test"])
-    assert finished.record["pictures"]["objects.png"].startswith("Detections in images")
-    assert Image.open(finished.folder / "objects.png").width > 1000
-    example = finished.task.example(finished.model)
-    found = pipeline("object-detection", str(finished.folder))(example.given, **example.options)
-    assert {name: found[0][name] for name in example.expected} == example.expected
-    record = finished.task.splits["test"][0]
-    assert example.given.tobytes() == check_image(record["image"]).tobytes()
+    assert "objects.png" in finished.record["pictures"] and Image.open(finished.folder / "objects.png").width > 1000
+    picture = check_image(finished.task.splits["test"][0]["image"])
+    found = pipeline("object-detection", str(finished.folder))(picture, threshold=0.0)
+    assert len(found) == finished.model.config.num_queries and found[0]["label"] in NAMES

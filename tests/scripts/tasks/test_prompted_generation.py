@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,7 @@ def data_of(corpus: Corpus) -> PromptedCorpus:
 
 def corpus(**others: object) -> Corpus:
     texts = {"train": ["a b", "b a", "b b"], "test": ["a a"]}
-    return Corpus(
-        "c", "c", "s", texts=texts, targets={"train": ["x y x", "y y y", "x x x"], "test": ["y x y"], **others}
-    )
+    return Corpus("c", "c", "s", texts, targets={"train": ["x y x", "y y y", "x x x"], "test": ["y x y"], **others})
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +46,10 @@ def test_only_what_is_made_is_to_be_predicted() -> None:
     assert (batch["labels"][:, :3] == IGNORED).all() and task.count(batch) == 6
     assert torch.equal(batch["labels"][:, 3:], batch["input_ids"][:, 3:])
     assert task.config | {"text_length": 3, "grid_columns": 2, "max_position_embeddings": 6} == task.config
-
-
-def test_bits_are_by_word_and_judges_see_prompts_and_results() -> None:
-    task = PromptedGeneration(SMALL, data_of(corpus()))
     found = task.measure({"loss": 6.0, "targets": 3.0}, [("a", "a b"), ("x", "b a")])
     assert found == {"loss": 2.0, "bits_per_word": 2.0 / math.log(2), "right": 0.5}
+    with pytest.raises(ValueError, match="text.tokenizer"):
+        PromptedGeneration(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
 
 
 def test_what_is_written_is_what_was_learned_and_the_same_every_time(finished: Run) -> None:
@@ -87,31 +82,19 @@ def test_the_saved_model_makes_something_by_itself(finished: Run) -> None:
     compose = pipeline("text-generation", model=str(finished.folder))
     text = compose("G major AABA", return_full_text=False)[0]["generated_text"]
     assert len(text.split()) == 72 and not {"major", "minor", "<s>"} & set(text.split())
-    example = finished.task.example(finished.model)
-    assert compose(example.given, **example.options)[0] == example.expected
 
 
 @pytest.mark.parametrize(
     ("name", "file", "start"), [("tunes", "tune.mid", b"MThd"), ("digits-draw", "seven.png", b"\x89PNG")]
 )
 def test_the_program_of_the_card_makes_a_file(
-    name: str, file: str, start: bytes, finished: Run, tmp_path: Path
+    name: str, file: str, start: bytes, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name != finished.record["recipe"]["name"]:
         words = [*TINY, "text.evaluated=12", f"out={tmp_path / 'out'}"]
         finished = train(recipe.load(name, words), f"qkv train {name}")
     program = str(make_card(finished.record)).split("```python\n")[1].split("```")[0]
     assert f'model="user/qkv-{name}", trust_remote_code=True' in program
-    program = program.replace(f"user/qkv-{name}", str(finished.folder))
-    here = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        exec(compile(program, "card", "exec"), {})
-    finally:
-        os.chdir(here)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program.replace(f"user/qkv-{name}", str(finished.folder)), "card", "exec"), {})
     assert (tmp_path / file).read_bytes()[:4] == start
-
-
-def test_rows_that_make_no_grid_are_refused() -> None:
-    with pytest.raises(ValueError, match="text.tokenizer"):
-        PromptedGeneration(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))

@@ -14,7 +14,6 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
-from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.lab.stock_model import build_chosen
@@ -43,12 +42,10 @@ def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None
     words = [*TINY, *KINDS[kind], f"data={folder}", "holdout=0.25", f"out={tmp_path / 'run'}"]
     finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
     assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
-    assert 0 <= finished.record["metrics"]["test"]["wer"] and read_metrics(tmp_path / "run")[0]["tokens"] > 0
+    assert 0 <= finished.record["metrics"]["test"]["wer"]
     model = tmp_path / "run"
     assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
     assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
-    example = finished.task.example(finished.model)
-    assert np.array_equal(example.given, read_wav(folder / "test" / "0.wav")["raw"]) and "text" in example.expected
 
 
 def test_features_are_those_of_the_extractor_and_padding_is_marked(folder: Path) -> None:

@@ -4,9 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import pipeline
 
-import qkv
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.tasks.metrics import MISSED, measure
 from qkv.scripts.tasks.token_classification import TokenClassification, first_tokens
@@ -67,11 +65,6 @@ def test_entities_are_scored_by_rows_and_other_tags_by_words() -> None:
     assert plain.measure({"loss": 1.0, "targets": 4.0}, answers) == {"loss": 0.25, "accuracy": 1, "f1_macro": 1}
 
 
-def test_the_baseline_knows_each_words_tag() -> None:
-    (scores,) = task_of(names=["X", "Y", "Z"]).baselines().values()
-    assert scores["test"]["accuracy"] == 0.75  # but not that of a new word
-
-
 def test_words_beyond_the_length_count_as_missed() -> None:
     task = task_of("words", length=4)
     assert task.truncated["texts"] == {"train": 1, "test": 1}
@@ -85,14 +78,3 @@ def test_words_beyond_the_length_count_as_missed() -> None:
     plain = task_of("words", ["X", "Y", "Z"], length=4)
     found = plain.measure({"loss": 1.0, "targets": 3.0}, plain.answer(None, type("O", (), {"logits": logits}), batch))
     assert found["accuracy"] == 3 / 4 and found["f1_macro"] == 2 / 3  # Y is never right, and MISSED is no class
-
-
-def test_the_example_is_what_a_pipeline_gives() -> None:
-    task = task_of()
-    names = dict(enumerate(NAMES))
-    config = qkv.QkvEncoderConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_labels=3,
-                                  id2label=names, label2id={name: n for n, name in names.items()}, **task.config)  # fmt: skip
-    model = qkv.QkvEncoderForTokenClassification(config).eval()
-    example = task.example(model)
-    first = pipeline(task.kind, model=model, tokenizer=task.processor)(example.given, **example.options)[0]
-    assert first["entity"] == example.expected["entity"]

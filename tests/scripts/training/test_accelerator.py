@@ -49,6 +49,9 @@ def test_fsdp2_is_equal_from_recipe_and_config_file() -> None:
     with fresh_state():
         word = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2"))
     with fresh_state():
+        policy = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
+    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
+    with fresh_state():
         os.environ.update(prepare_multi_gpu_env(launched("fsdp2.yaml")))
         file = distribution.fsdp_plugin(RECIPE)
     assert isinstance(file, FullyShardedDataParallelPlugin) and file.fsdp_version == 2
@@ -60,12 +63,6 @@ def test_fsdp2_is_equal_from_recipe_and_config_file() -> None:
     assert str(file) == str(word)
 
 
-def test_bf16_reduces_gradients_in_fp32() -> None:
-    with fresh_state():
-        policy = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
-    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
-
-
 def test_one_process_shares_nothing() -> None:
     with fresh_state():
         accelerator = distribution.build_accelerator(changed(RECIPE, strategy="fsdp2"))
@@ -73,19 +70,16 @@ def test_one_process_shares_nothing() -> None:
         assert distribution.data_parallel(accelerator) == (0, 1)
         model = distribution.make_model(accelerator, RECIPE, tiny_model)
         assert distribution.full_model(accelerator, model) is model
+    empty = distribution.empty_model(tiny_model)
+    assert empty.lm_head.weight is empty.model.embed_tokens.weight
+    shapes = [{name: value.shape for name, value in one.named_parameters()} for one in (empty, model)]
+    assert shapes[0] == shapes[1] and {parameter.device.type for parameter in empty.parameters()} == {"cpu"}
 
 
 def test_tensor_parallel_group_sees_the_same_data() -> None:
     slices = ParallelismConfig(tp_size=2)
     processes: Any = [SimpleNamespace(process_index=i, num_processes=4, parallelism_config=slices) for i in range(4)]
     assert [distribution.data_parallel(process) for process in processes] == [(0, 2), (0, 2), (1, 2), (1, 2)]
-
-
-def test_empty_model_has_shapes_and_ties() -> None:
-    model = distribution.empty_model(tiny_model)
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    shapes = [{name: value.shape for name, value in one.named_parameters()} for one in (model, tiny_model())]
-    assert shapes[0] == shapes[1] and {parameter.device.type for parameter in model.parameters()} == {"cpu"}
 
 
 @pytest.mark.parametrize(

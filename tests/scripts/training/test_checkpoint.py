@@ -159,20 +159,3 @@ def test_failed_write_leaves_earlier_checkpoints(
     assert names(tmp_path) == ["step-000001"] and checkpoints.newest() == (1, "")
     save(checkpoints, 2)
     assert checkpoints.newest() == (2, "")
-
-
-def test_background_error_is_raised_by_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    checkpoints = Checkpoints(tmp_path, 5, background=True)
-    save(checkpoints, 1)
-    save(checkpoints, 2)
-    checkpoints.wait()
-    assert names(tmp_path) == ["step-000001", "step-000002"] and not checkpoints.failed()
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
-        save(checkpoints, 3)
-        with pytest.raises(OSError, match="step 3"):
-            save(checkpoints, 4)
-    assert checkpoints.newest() == (2, "")

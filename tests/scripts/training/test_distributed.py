@@ -7,13 +7,7 @@ from accelerate import Accelerator
 from torch.distributed import TCPStore
 
 from qkv.scripts.training import distributed as processes
-from qkv.scripts.training.distributed import (
-    agent_store,
-    init_elastic_process_group,
-    local_main_first,
-    run_on_main,
-    value_of_first_attempt,
-)
+from qkv.scripts.training.distributed import local_main_first, run_on_main, value_of_first_attempt
 
 
 def test_result_of_the_main_process_is_returned_or_raised_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,13 +39,9 @@ def test_first_process_of_a_machine_runs_before_the_others(
     assert found == [*order, "met"]
 
 
-def test_without_torchrun_there_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    init_elastic_process_group()
-    assert agent_store() is None and value_of_first_attempt("out", "runs/a") == "runs/a"
-
-
 def test_value_of_the_first_attempt_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    assert value_of_first_attempt("out", "runs/a") == "runs/a"
     agent = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for name, value in {"USE_AGENT_STORE": "True", "RESTART_COUNT": "0"}.items():
         monkeypatch.setenv(f"TORCHELASTIC_{name}", value)

@@ -8,16 +8,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
-from transformers import Speech2TextConfig, WhisperConfig
 
 import qkv
 import scale_worker
-import tiny
 from qkv.modeling import modeling_decoder
 from qkv.scripts.data.examples import Batch, Columns
 from qkv.scripts.recipes.loading import changed
-from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
-from qkv.scripts.training.record import compiled_graphs
+from qkv.scripts.training.loop import Loop, out_of_memory_explained, parameter_groups
 from recipes import recipe_of
 from tiny_training import task_of
 
@@ -65,12 +62,6 @@ def losses(loop: Loop) -> Tensor:
     return torch.stack([step.loss for step in loop.steps()])
 
 
-def test_training_keeps_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
-    loop = text_loop(max_steps=1)
-    assert len(list(loop.steps())) == 1 and loop.evaluate(loop.task.train)["loss"] > 0
-
-
 def test_evaluation_is_over_targets() -> None:
     loop = image_loop()
     split = loop.task.train
@@ -87,7 +78,8 @@ def test_training_learns_and_reports() -> None:
     steps = list(image_loop(max_steps=60).steps())
     assert [step.number for step in steps] == list(range(1, 61)) and steps[-1].loss < 0.7 * steps[0].loss
     assert [step.learning_rate for step in steps[:3]] == [0.0, 0.005, 0.01] and steps[-1].learning_rate < 1e-4
-    assert all(step.grad_norm > 0 and step.tokens == 8 * 4 for step in steps)
+    assert all(step.grad_norm > 0 and not step.tokens for step in steps)
+    assert all(step.tokens == 8 * 11 for step in text_loop().steps())
 
 
 def test_average_is_evaluated_and_not_trained() -> None:
@@ -101,8 +93,15 @@ def test_average_is_evaluated_and_not_trained() -> None:
         assert averaged == pytest.approx(loop.model.eval()(**loop.task.train.columns).loss.item(), abs=1e-12)
 
 
-def test_gradient_checkpointing_changes_no_number() -> None:
+def test_checkpointing_changes_no_number_and_training_keeps_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
     assert (losses(text_loop()) - losses(text_loop(gradient_checkpointing=True))).abs().max() < 1e-12
+    loop = text_loop(max_steps=1)
+    assert loop.evaluate(loop.task.train)["loss"] > 0
+
+
+def compiled_graphs() -> int:
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 @pytest.fixture
@@ -142,14 +141,24 @@ def test_matrices_alone_decay() -> None:
     assert not any("norm" in name or name.endswith("bias") or "class_token" in name for name in decayed)
 
 
-def test_tokens_patches_frames_and_pixels_are_counted() -> None:
-    texts, pixels = {"input_ids": torch.zeros(3, 5)}, {"pixel_values": torch.zeros(3, 3, 12, 16)}
-    assert count_tokens(texts, tiny.decoder()) == 15
-    assert count_tokens(pixels, tiny.dual_encoder().vision_config) == count_tokens(texts | pixels, tiny.dual_encoder())
-    masked = {"pixel_values": torch.zeros(2, 3, 4, 5), "pixel_mask": torch.tensor([1, 1, 1, 1, 0]).expand(2, 4, 5)}
-    assert count_tokens(masked, tiny.detector()) == 2 * 16
-    # Two convolutions of stride 2; Whisper's have strides 1 and 2.
-    sound, stock = {"input_features": torch.zeros(3, 41, 6)}, Speech2TextConfig(input_feat_per_channel=6)
-    for config in (tiny.audio_encoder("speech"), tiny.speech_encoder_decoder("speech"), stock):
-        assert count_tokens(sound, config) == 3 * 11
-    assert count_tokens({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21
+ERRORS = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory: you tried"),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("accumulate", "contrasted", "mend"),
+    [(1, False, "accumulate=2"), (8, False, r"text\.length"), (8, True, r"model\.embedding_chunk_size")],
+)
+def test_step_without_memory_is_answered_with_fields_that_need_less(
+    error: Exception, accumulate: int, contrasted: bool, mend: str
+) -> None:
+    loop = text_loop(accumulate=accumulate)
+    type(loop.task).in_batch_negatives = contrasted
+    with pytest.raises(RuntimeError, match=f"batch_size=8 .*{mend}"), out_of_memory_explained(loop):
+        raise error
+    with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(loop):
+        raise RuntimeError("shapes differ")

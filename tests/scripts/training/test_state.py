@@ -1,13 +1,19 @@
-"""The state of a training: random numbers, tied weights and the moving average continue."""
+"""The state of a training: random numbers, tied weights, the moving average and the best evaluation continue."""
 
+import json
 import random
+from math import nan
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 import qkv
+from qkv.scripts.training.early_stopping import LOWER_IS_BETTER, EarlyStopping, check_metric
+from qkv.scripts.training.ema import EMA
 from qkv.scripts.training.state import capture, restore, rng_state, seed, set_rng_state
 from tiny_training import go, manager, result
 
@@ -30,7 +36,7 @@ def test_random_numbers_continue() -> None:
     assert len(set(found)) == 3 and found[0] == found[3]
 
 
-def tied() -> torch.nn.Module:
+def tied() -> nn.Module:
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
     return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(tie_word_embeddings=True, **small))
 
@@ -45,6 +51,9 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     assert all(torch.equal(other.model.state_dict()[name], value) for name, value in expected.items())
 
 
+# The moving average ---------------------------------------------------------------------------------------------------
+
+
 def test_average_continues(tmp_path: Path) -> None:
     go(tmp_path / "whole", ema_decay=0.9)
     go(tmp_path / "run", ema_decay=0.9)
@@ -54,3 +63,68 @@ def test_average_continues(tmp_path: Path) -> None:
     assert result(tmp_path / "run") == result(tmp_path / "whole")
     average, own = (load_file(last / f"{name}.safetensors") for name in ("ema", "model"))
     assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize("decay", [0.05, 0.999])
+def test_average_equals_the_formula_and_is_applied_within_a_block(decay: float) -> None:
+    model = nn.Linear(3, 2).double()
+    average = EMA(model, decay)
+    expected = [weight.detach().clone() for weight in model.parameters()]
+    for step in range(1, 21):
+        for weight in model.parameters():
+            weight.data.add_(torch.randn_like(weight))
+        average.update()
+        rate = min(decay, (1 + step) / (10 + step))
+        expected = [
+            rate * old + (1 - rate) * new.detach() for old, new in zip(expected, model.parameters(), strict=True)
+        ]
+    last = [weight.detach().clone() for weight in model.parameters()]
+    with pytest.raises(KeyError), average.applied():
+        assert all((weight - own).abs().max() < 1e-12 for weight, own in zip(model.parameters(), expected, strict=True))
+        assert not torch.equal(model.weight, last[0])
+        raise KeyError
+    assert all(map(torch.equal, model.parameters(), last))
+
+
+# Early stopping -------------------------------------------------------------------------------------------------------
+
+FALLING = [(name, [2.0, 3.0, 1.0], [True, False, True]) for name in LOWER_IS_BETTER]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "better"),
+    [
+        ("accuracy", [0.5, 0.7, 0.7, 0.9], [True, True, False, True]),
+        ("loss", [nan, nan, 1.0, nan, 0.5], [True, True, True, False, True]),
+        *FALLING,
+    ],
+)
+def test_best_is_remembered_and_a_tie_is_not_better(name: str, values: list[float], better: list[bool]) -> None:
+    stopping = EarlyStopping(f"validation {name}", patience=2)
+    found = [stopping.update(step, {"validation": {name: value}}) for step, value in enumerate(values, 1)]
+    assert found == better and (stopping.best, stopping.step) == (values[-1], len(values))
+    assert stopping.waited == 0 and not stopping.should_stop
+    latest = EarlyStopping()
+    assert all(latest.update(step, {"validation": {name: value}}) for step, value in enumerate(values, 1))
+    assert latest.step == len(values) and latest.best_step is None
+
+
+def test_patience_counts_evaluations_since_the_best_and_continues() -> None:
+    stopping = EarlyStopping("validation accuracy", patience=3)
+    for step, value in enumerate((0.5, 0.7, 0.6), 1):
+        stopping.update(step, {"validation": {"accuracy": value}})
+    other = EarlyStopping("validation accuracy", patience=2)
+    other.load_state_dict(json.loads(json.dumps(vars(stopping))))
+    assert (other.step, other.waited, other.results, other.patience) == (2, 1, {"validation": {"accuracy": 0.7}}, 2)
+    assert not other.should_stop
+    other.update(4, {"validation": {"accuracy": 0.7}})
+    assert other.should_stop and not EarlyStopping("x", None, 1.0, 1, 99).should_stop
+
+
+@pytest.mark.parametrize("metric", ["test accuracy", "accuracy", "val loss"])
+def test_metrics_that_are_not_evaluated_are_refused(metric: str) -> None:
+    with pytest.raises(ValueError, match=f"watch='{metric}'.*validation"):
+        check_metric(metric, ["validation", "test"])
+    check_metric("validation loss", ["validation", "test"])
+    with pytest.raises(ValueError, match="watch='validation f1'.*validation accuracy"):
+        EarlyStopping("validation f1").update(1, {"validation": {"accuracy": 0.5}})

@@ -29,22 +29,4 @@ ROWS += [
     for architecture, head, name, wrong, fields, *options in TABLES["variants"]
 ]
 # Official classes without a counterpart of ours, and why.
-MADE_CAUSAL = "an encoder made causal, with token types and a transform before its scores, which no decoder here has"
-DECODER_ALONE = "a decoder alone that keeps cross-attention weights which nothing reads; ours has no place for them"
-PROJECTED = "half of a dual encoder; get_text_features and get_image_features of QkvDualEncoderModel give the same"
-LEFT_OUT: dict[str, str] = {
-    **dict.fromkeys(("CLIPTextModelWithProjection", "CLIPVisionModelWithProjection"), PROJECTED),
-    "CLIPForImageClassification": "keeps a norm that nothing reads; ours has no place for it",
-    **dict.fromkeys(
-        ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
-    ),
-    "BigBirdForCausalLM": MADE_CAUSAL,
-    "BigBirdForQuestionAnswering": "a feed-forward network of its own before its scores, which no head here has",
-    **dict.fromkeys(("BartForCausalLM", "MBartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM"), DECODER_ALONE),
-    "WhisperForAudioClassification": "a class for a whole recording, and no head of ours pools sound",
-    "WhisperForCausalLM": DECODER_ALONE,
-    "BertForNextSentencePrediction": "ours learns next sentences beside masked words only, in QkvEncoderForPreTraining",
-    "GPT2DoubleHeadsModel": "words and a choice at once, which no decoder here has",
-    "DetrForSegmentation": "paints masks as well, which no detector here does",
-    "Dinov2Backbone": "feature maps for other models; output_hidden_states of ours gives the same states",
-}
+LEFT_OUT: dict[str, str] = {name: reason for reason, names in TABLES["left_out"].items() for name in names}

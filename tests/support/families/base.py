@@ -203,7 +203,3 @@ def dense_windows(weights: Tensor, marks: Tensor, near: int) -> Tensor:
         for key in range(max(query - near, 0), min(query + near + 1, length)):
             whole[:, :, query, key] += weights[:, :, query, width - 1 - near + key - query]
     return whole
-
-
-def rope(kind: str, **parameters: Any) -> dict[str, Any]:
-    return {"rope_parameters": {"rope_type": kind, "rope_theta": 1000.0, "factor": 2.0, **parameters}}

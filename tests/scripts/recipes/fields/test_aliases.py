@@ -5,7 +5,7 @@ from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import model_configs
 from qkv.scripts.recipes.fields import aliases
-from qkv.scripts.recipes.fields.aliases import ALIASES, fields_of, resolve
+from qkv.scripts.recipes.fields.aliases import ALIASES, fields_of
 from qkv.scripts.recipes.keys import config_meanings, recipe_fields
 from qkv.scripts.recipes.loading import load
 
@@ -38,12 +38,6 @@ def test_an_alias_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     rates = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.1)
     assert {"num_hidden_layers": 2, **rates}.items() <= recipe.model.config.items()
     assert len(capsys.readouterr().err.splitlines()) == 4
-
-
-def test_other_processes_print_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    aliases.say_once.cache_clear()
-    monkeypatch.setenv("RANK", "1")
-    assert resolve(["lr=1"]) == ["learning_rate=1"] and capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("key", [key for key in recipe_fields() if len(key) > 6 and "." not in key])

@@ -1,5 +1,6 @@
 """Baselines: simpler methods, measured on the evaluated splits of the same data."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,25 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, Corpus, Splits
 from qkv.scripts.data.text_columns import contact_map
+from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
+from qkv.scripts.tasks.contact_prediction import ContactPrediction
+from qkv.scripts.tasks.image_classification import ImageClassification
+from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.prompted_generation import PromptedGeneration
+from qkv.scripts.tasks.seq2seq import Seq2Seq
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.text_classification import TextClassification, TextRegression
+from qkv.scripts.tasks.token_classification import TokenClassification
 
 ORDER = 5  # of the n-gram model
 SEPARATOR = "\x00"  # between documents
+
+
+def baselines(task: Task) -> Baselines:
+    """Measure simpler methods on the evaluated splits of a task; none of a stream."""
+    made: Any = next((make for kind, make in BASELINES.items() if isinstance(task, kind)), None)
+    return {} if made is None or getattr(task.data, "stream", None) else made(task)
 
 
 def joined(corpus: Corpus, split: str) -> list[str]:
@@ -150,3 +166,46 @@ def counted(seen: np.ndarray, asked: np.ndarray) -> np.ndarray:
         return np.zeros(len(asked), dtype=np.int64)
     place = np.minimum(np.searchsorted(values, asked), len(values) - 1)
     return np.where(values[place] == asked, counts[place], 0)
+
+
+def frequent_tags(task: TokenClassification) -> Baselines:
+    """Predict the most frequent tag of each word."""
+    words, numbers = task.tagged.words, task.tagged.tags
+    tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for row, own in zip(words["train"], numbers["train"], strict=True):
+        for word, tag in zip(row, own, strict=True):
+            tags[word][tag] += 1
+    most = sum(tags.values(), Counter()).most_common(1)[0][0]
+    best = {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
+    scores = {}
+    for name in task.splits:
+        predicted = [[task.labels[best.get(word, most)] for word in row] for row in words[name]]
+        wanted = [[task.labels[tag] for tag in row] for row in numbers[name]]
+        rows = [predicted, wanted] if task.entities else [sum(predicted, []), sum(wanted, [])]
+        scores[name] = measure(task.metrics, *rows)
+    return {"the most frequent tag of each word": scores}
+
+
+def contact_frequencies(task: ContactPrediction) -> Baselines:
+    """Predict how often two residues pair at their distance; beside it a perfect map."""
+    sequences, structures = task.chains.sequences, task.chains.structures
+    frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
+    for name in task.splits:
+        maps = list(map(contact_map, structures[name]))
+        seen[name] = measure(task.metrics, list(map(frequency, sequences[name])), maps)
+        perfect[name] = measure(task.metrics, maps, maps)
+    return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
+
+
+BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
+    TargetLM: lambda task: {},
+    CausalLM: lambda task: byte_ngram(task.corpus),
+    PromptedGeneration: lambda task: task.prompted.baselines(task.corpus),
+    MaskedLM: lambda task: most_frequent_token(task.train, task.special, task.splits),
+    TextClassification: lambda task: linear_models(task.corpus),
+    TextRegression: lambda task: linear_regression(task.corpus, task.metrics),
+    TokenClassification: frequent_tags,
+    ContactPrediction: contact_frequencies,
+    ImageClassification: lambda task: task.images.baselines(),
+    Seq2Seq: lambda task: copy_source(task.corpus, task.metrics),
+}

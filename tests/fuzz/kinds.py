@@ -1,4 +1,4 @@
-"""What reading a file may do, and how much of the machine it may take."""
+"""Kinds of files, what reading them may do, and how much of the machine it may take."""
 
 import re
 import sys
@@ -27,6 +27,27 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(watch)
 
 
+def unchanged(path: Path, whole: bytes, read: object) -> None:
+    """Any change of such a file has to be refused."""
+    assert path.read_bytes() == whole, "was changed, and passed as whole"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a file is made whole and read.
+
+    `check` compares the content of a changed file with a second reading of it, given its path and the whole one's bytes.
+    `refuses` tells whether a part of it was refused. `memory` is what a file takes: its bytes, and what it says it holds.
+    """
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+    check: Callable[[Path, bytes, Any], None] = unchanged
+    refuses: Callable[[Any], bool] = lambda read: False
+    as_json: bool = False
+    memory: Callable[[Path], int] = lambda path: path.stat().st_size
+
+
 @contextmanager
 def nothing_forbidden() -> Iterator[None]:
     global watched
@@ -45,15 +66,11 @@ def most_resident() -> int:
 
 @dataclass
 class Meter:
-    """The most seconds of the processor that an input took, the most memory beyond what was there, and which they were.
+    """The most seconds of the processor that an input took, and the most memory (VmHWM of proc_pid_status(5))."""
 
-    Memory is measured by Linux (proc_pid_status(5), VmHWM), to a few pages.
-    """
-
-    seconds: float = 0.0
-    slowest: int = 0
-    memory: int = 0
-    largest: int = 0
+    # Each with the number of its input.
+    slowest: tuple[float, int] = (0.0, 0)
+    largest: tuple[int, int] = (0, 0)
 
     @contextmanager
     def within_limits(self, number: int, memory_of_file: Callable[[], int]) -> Iterator[None]:
@@ -64,9 +81,6 @@ class Meter:
             yield
         finally:
             seconds, memory = time.process_time() - began, most_resident() - before
-            if seconds > self.seconds:
-                self.seconds, self.slowest = seconds, number
-            if memory > self.memory:
-                self.memory, self.largest = memory, number
+            self.slowest, self.largest = max(self.slowest, (seconds, number)), max(self.largest, (memory, number))
             assert seconds <= SECONDS, f"takes {seconds:.1f} s"
             assert memory <= BASE or memory <= BASE + 2 * memory_of_file(), f"takes {memory / 2**20:.0f} MiB"
