@@ -1,4 +1,4 @@
-"""Train a recipe, compare, draw, write the card, and load the run folder without qkv."""
+"""Train a recipe, draw, write the card, and load the run folder without qkv."""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> None:
 
 
 def complete(finished: Run) -> None:
-    """Compare, draw, describe, and load the folder without qkv; RuntimeError when it is not the same model."""
+    """Draw, describe, and load the folder without qkv; RuntimeError when it is not the same model."""
     finished.record["pictures"] |= draw_run(finished.model, finished.task, finished.folder)
     finished.save()
     complete_run(finished.folder, finished.model)
@@ -75,7 +75,7 @@ def is_seq2seq(model: Any) -> bool:
 
 
 def scores(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return a model's outputs in one row: logits, of a dual encoder those per image, and a detector's boxes."""
+    """Return a model's outputs in one row: logits, or logits per image, and a detector's boxes."""
     return torch.cat([outputs[name].flatten() for name in OUTPUTS if name in outputs])
 
 

@@ -58,7 +58,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: Exception) -> str | None:
-    """Return the message of the operating system where an error is that of a full disk, else None.
+    """Return the message of the operating system for an error of a full disk, else None.
 
     Libraries written in Rust, as safetensors and tokenizers are, have its number in their text.
     """
@@ -166,13 +166,6 @@ def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
     if not data:
         raise ValueError(f"{name} is empty; {mend}")
     return name, data
-
-
-def model_folder(run: str | Path) -> Path:
-    """Return the folder with the model of a run: its own, or `model` in it where an earlier qkv trained it."""
-    folder = Path(run).expanduser()
-    inner = folder / "model"
-    return inner if (inner / "config.json").is_file() and not (folder / "config.json").is_file() else folder
 
 
 def similar_folder(missing: Path) -> str:

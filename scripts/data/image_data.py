@@ -11,7 +11,6 @@ from math import isfinite
 from typing import Any
 
 from datasets import ClassLabel, Dataset
-from PIL import Image
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
 from qkv.scripts.data.corpus import STREAMED, Baselines, DataSet
@@ -36,7 +35,7 @@ Box = tuple[list[float], int]
 class ImageData(DataSet):
     """Images of classes. Without a `collate` records have an `image`, of which training crops a random part.
 
-    `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
+    `config` are fields of the model's config that follow from the data.
     """
 
     train: Examples | Stream | None
@@ -45,7 +44,6 @@ class ImageData(DataSet):
     processor: Any
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    sample: Image.Image | None = None
     baselines: Callable[[], Baselines] = dict
 
 

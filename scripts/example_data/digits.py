@@ -16,7 +16,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.svm import SVC
-from torch import Tensor
 
 from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
@@ -46,7 +45,7 @@ def digits(recipe: Recipe) -> ImageData:
     return ImageData(
         "digits", "scikit-learn digits", HOME, train, splits, [str(label) for label in bundled.target_names], processor,
         collate=partial(augment_batch, recipe=recipe) if recipe.data.augment != Augmentation() else stack,
-        sample=to_image(train.columns["pixel_values"][0]), baselines=partial(support_vectors, train, splits),
+        baselines=partial(support_vectors, train, splits),
     )  # fmt: skip
 
 
@@ -62,12 +61,6 @@ def augment_batch(records: Sequence[Record], places: Sequence[int] | None, recip
     """Make a batch of images, in training changed at random."""
     batch = stack(records)
     return {**batch, "pixel_values": augment(batch["pixel_values"], places, recipe)}
-
-
-def to_image(pixels: Tensor) -> Image.Image:
-    """Return the image of processed pixels (3, height, width) in [-1, 1]."""
-    levels = ((pixels + 1) * 127.5).round().to(torch.uint8)
-    return Image.fromarray(levels.permute(1, 2, 0).numpy())
 
 
 def support_vectors(train: Columns, splits: dict[str, Columns]) -> Baselines:

@@ -144,7 +144,6 @@ class Optimization:
         learning_rate: Greatest learning rate of the schedule.
         weight_decay: Share of matrices that a step takes off, times the learning rate.
         max_grad_norm: Norm to which gradients of a greater one are clipped.
-        ema_decay: Decay of a moving average of the weights, which is then evaluated and kept.
     """
 
     max_steps: Count = 1000
@@ -155,7 +154,6 @@ class Optimization:
     learning_rate: Positive = 1e-3
     weight_decay: NonNegative = 0.01
     max_grad_norm: Positive = 1.0
-    ema_decay: Share | None = None
 
 
 @dataclass(frozen=True)

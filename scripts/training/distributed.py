@@ -28,19 +28,6 @@ def run_on_main(accelerator: Accelerator, function: Callable[[], Result]) -> Res
     return result
 
 
-def local_main_first(function: Callable[[], Result]) -> Result:
-    """Call a function on one process of each machine before the others, which then find its caches, also on errors."""
-    first = int(os.environ.get("LOCAL_RANK", 0)) == 0
-    several = distributed.is_initialized()
-    if several and not first:
-        distributed.barrier()
-    try:
-        return function()
-    finally:
-        if several and first:
-            distributed.barrier()
-
-
 def model_class(model: Any) -> Any:
     """Return the class of a model, without the subclass that FSDP2 makes of it."""
     return next(base for base in type(model).__mro__ if not issubclass(base, FSDPModule))

@@ -5,7 +5,7 @@ are counted first, so that micro-batches add up exactly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,7 +21,6 @@ from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel, prepare, reduce_sum
-from qkv.scripts.training.ema import EMA
 from qkv.scripts.training.evaluation import evaluate, no_cache
 from qkv.scripts.training.sampler import Share
 from qkv.scripts.training.schedule import make_schedule
@@ -69,7 +68,6 @@ class Loop:
         self.model, self.optimizer = prepare(accelerator, model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
         self.schedule = make_schedule(self.optimizer, recipe.schedule, recipe.optimization.max_steps)
-        self.ema = EMA(self.model, recipe.optimization.ema_decay) if recipe.optimization.ema_decay else None
 
     def steps(self) -> Iterator[Step]:
         """Take the steps that are left, and yield after each of them."""
@@ -105,30 +103,17 @@ class Loop:
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
-        if self.ema:
-            self.ema.update()
         loss = reduce_sum(accelerator, torch.stack(losses).sum())
         return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save))
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Give the model the weights that are evaluated and kept, with EMA the averaged ones, within this context."""
-        return self.ema.applied() if self.ema else nullcontext()
-
-    def finish(self) -> None:
-        """Give the model the weights that are kept, for good."""
-        if self.ema:
-            self.ema.copy_to_model()
-            self.ema = None
 
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Compute the metrics of a split, in batches of the size of training."""
         size = self.recipe.optimization.batch_size // self.recipe.optimization.accumulate
-        with self.averaged():
-            return evaluate(self.accelerator, self.model, self.task, split, size)
+        return evaluate(self.accelerator, self.model, self.task, split, size)
 
     def close(self) -> None:
         """End the training, on all processes together; DDP first, or torch 2.13 may deadlock in gloo's threads."""
-        self.model, self.ema = self.accelerator.unwrap_model(self.model), None
+        self.model = self.accelerator.unwrap_model(self.model)
         self.accelerator.free_memory()
         self.accelerator.end_training()
 

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
@@ -14,7 +15,6 @@ from qkv.scripts.conversion.checkpoint import CERTIFICATE, certified_copy
 from qkv.scripts.data.pretrained import OWN_FIELDS, most_tokens, pretrained_folder
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
-from qkv.scripts.training.distributed import local_main_first
 
 
 @cache
@@ -23,7 +23,8 @@ def own_folder(init: str) -> Path:
     folder = pretrained_folder(init)
     if is_ours(folder):
         return folder
-    copy = local_main_first(lambda: certified_copy(folder))
+    with PartialState().local_main_process_first():
+        copy = certified_copy(folder)
     say(f"{init} is a model of stock transformers: its copy gives the same outputs, says {copy / CERTIFICATE}")
     return copy
 

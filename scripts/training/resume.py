@@ -24,7 +24,7 @@ from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop, Step
 from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
-from qkv.scripts.training.state import AVERAGED, MODEL, capture, load_weights, restore
+from qkv.scripts.training.state import MODEL, capture, load_weights, restore
 
 SHARE = 0.03  # of the time, for saving by the clock
 
@@ -175,9 +175,8 @@ class CheckpointManager:
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)
 
     def load_best(self) -> None:
-        """Load the weights of the best evaluation: the averaged ones where there are."""
-        kept = self.tensors(self.early_stopping.step)
-        load_weights(self.loop, kept.get(AVERAGED, kept.get(MODEL, {})))
+        """Load the weights of the best evaluation."""
+        load_weights(self.loop, self.tensors(self.early_stopping.step).get(MODEL, {}))
 
     def resume(self) -> str:
         """Resume from the newest checkpoint, and return a sentence about it; ValueError for another training's."""

@@ -1,19 +1,20 @@
 """Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.files import model_folder, replacing
+from qkv.scripts.common.files import replacing
 from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.run_folder import CURVE, read_metrics
@@ -26,7 +27,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
-from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, model_class, run_on_main
+from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
@@ -77,7 +78,7 @@ class Run:
         steps = record["steps"]["taken"]
         more = f"max_steps={2 * steps} would go on from there"
         say(f"{self.folder} is finished, all {steps} steps; nothing was trained; {more}")
-        self.model = model_class(self.model).from_pretrained(model_folder(self.folder)).eval()
+        self.model = model_class(self.model).from_pretrained(self.folder).eval()
         texts = {name: self.record["recipe"][name] for name in (*STORY, "card")}
         self.record = record | {"recipe": record["recipe"] | texts}
         if self.is_main and self.record != record:
@@ -153,8 +154,9 @@ def train(
 def load_task(recipe: Recipe) -> Task:
     """Load the recipe's data; with workers one process of each machine writes the cache for all."""
     cached = recipe.data.workers and not recipe.data.streaming
-    with phase(f"reading the data of {recipe.name}"):
-        return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
+    first = PartialState().local_main_process_first() if cached else nullcontext()
+    with phase(f"reading the data of {recipe.name}"), first:
+        return registry.load(recipe)
 
 
 def architecture_of(recipe: Recipe) -> Any:
@@ -193,7 +195,6 @@ def fit(loop: Loop, run: Run) -> None:
     run.clock.add(manager.earlier)
     with out_of_memory_explained(loop):
         take_steps(manager)
-    loop.finish()
     if early_stopping.step != loop.done:
         manager.load_best()
     # Once, with the weights that are kept, so that nothing is chosen by the test split.

@@ -19,7 +19,7 @@ from qkv.scripts.training.accelerator import FULL, data_parallel
 from qkv.scripts.training.checkpoint import Tensors
 from qkv.scripts.training.loop import Loop
 
-MODEL, OPTIMIZER, AVERAGED = (f"{name}.safetensors" for name in ("model", "optimizer", "ema"))
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
 def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
@@ -31,15 +31,11 @@ def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
     # Of all processes, in the order of their ranks.
     ranks: list[Any] = gather_object([(loop.loader.states, rng_state())])
     files = {MODEL: weights(loop), OPTIMIZER: moments}
-    if loop.ema:
-        with loop.averaged():
-            files[AVERAGED] = {name: weight.clone() for name, weight in weights(loop).items()}
     facts = {
         "step": loop.done,
         "processes": len(ranks),
         "param_groups": optimizer.get("param_groups"),
         "schedule": loop.schedule.state_dict(),
-        "ema_steps": loop.ema.steps if loop.ema else 0,
         "loader": {name: position for loader, _ in ranks for name, position in loader.items()},
         "random": [states for _, states in ranks],
     }
@@ -50,10 +46,6 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     """Restore a captured state; only the main process needs the tensors."""
     # The optimizer comes first, as torch has it take an empty step to make its state.
     load_optimizer(loop, tensors, facts)
-    if loop.ema:
-        load_weights(loop, tensors.get(AVERAGED, {}))
-        loop.ema.copy_from_model()
-        loop.ema.steps = facts["ema_steps"]
     load_weights(loop, tensors.get(MODEL, {}))
     loop.done = facts["step"]
     load_schedule(loop, facts["schedule"])

@@ -46,8 +46,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "tensor parallel and fsdp2": {"halt": 2, "tensor_parallel": 2, "accumulate": 2},
     "fsdp2, bf16": {"strategy": "fsdp2", "accumulate": 2, "precision": "bf16"},
     "tensor parallel, bf16": {"tensor_parallel": 2, "accumulate": 2, "precision": "bf16"},
-    "fsdp2, averaged": {"halt": 2, "strategy": "fsdp2", "ema_decay": 0.9, "gradient_checkpointing": True},
-    "tensor parallel, averaged": {"halt": 2, "tensor_parallel": 2, "ema_decay": 0.9, "gradient_checkpointing": True},
+    "fsdp2, resumed": {"halt": 2, "strategy": "fsdp2", "gradient_checkpointing": True},
+    "tensor parallel, resumed": {"halt": 2, "tensor_parallel": 2, "gradient_checkpointing": True},
 }
 Curve = dict[str, list[float]]
 
@@ -204,7 +204,6 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
         # Copies of every process must stay equal.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],
     }
-    loop.finish()
     return found, full_model(loop.accelerator, loop.model)
 
 

@@ -89,7 +89,7 @@ def test_clock_saves_without_save_every(wholes: dict[int, Whole], tmp_path: Path
 
 
 def test_stopped_training_changes_its_number_of_processes(tmp_path: Path) -> None:
-    words = ["model.residual_dropout=0", "ema_decay=0.9"]
+    words = ["model.residual_dropout=0"]
     assert train(tmp_path / "alone", 1, words=words) == [0]
     for processes, step in ((2, 4), (1, 3)):
         # One process gets the signal, all stop.

@@ -86,7 +86,7 @@ class Scene:
             yield Case(name, ("train", name, "out=out", *words, *STEPS))
         alone = {
             "saved by the clock": ["save_every=null", "save_minutes=0.0001"],
-            "the best is kept": ["watch=validation loss", "holdout=0.1", "keep=1", "ema_decay=0.9", "eval_every=2"],
+            "the best is kept": ["watch=validation loss", "holdout=0.1", "keep=1", "eval_every=2"],
             "accumulated": ["accumulate=2"],
         }
         for name, words in alone.items():

@@ -99,12 +99,12 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
     page, sample = PAGE.read_text(encoding="utf-8"), task.get("sample", {})
     parity = [row for row in page.splitlines() if row.startswith(f"| {subject.stock} | ") and "| Qkv" in row]
     facts = {"certificate": None, "citation": "", "own": {}, "recipe": recipe, "record": record, **facts}
-    prompt, beside = recipe.get("prompt") or sample.get("prompt", ""), ("about", "pair")
+    prompt = recipe.get("prompt") or sample.get("prompt", "")
     text = render(
         TEMPLATES / "card.md.j2",
         metadata=metadata(subject, record),
         subject=subject,
-        programs=programs(subject, prompt, task.get("usage", ""), **{key: sample.get(key, "") for key in beside}),
+        programs=programs(subject, prompt, task.get("usage", ""), pair=sample.get("pair", "")),
         config=json.dumps(config, indent=2),
         parity=parity,
         measured_with="".join(MEASURED_WITH.findall(page)),

@@ -16,21 +16,18 @@ SENTENCE, PROTEIN = "The sky is blue.", "T T C C P S I V A R S N F N V C R L P G
 MOST = 256
 
 
-def programs(
-    subject: CardModel, prompt: str | list[str] = "", usage: str = "", *, about: str = "", pair: str = ""
-) -> list[str]:
+def programs(subject: CardModel, prompt: str | list[str] = "", usage: str = "", *, pair: str = "") -> list[str]:
     """Return programs that use the model: a pipeline where its task has one, and the Auto class.
 
     `prompt` is a text such as those that the model was trained on, or labels, in a list or separated by commas; `pair`
-    is a second text that is read with it, and `about` describes the file that they read. A task may have a program of
-    its own, `usage`, in which `model=...` stands for the model.
+    is a second text that is read with it. A task may have a program of its own, `usage`, in which `model=...` stands
+    for the model.
     """
     reads, trust = subject.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:
         return [usage.replace("model=...", f'model="{subject.address}"{trust}')]
     is_of_proteins = subject.architecture.endswith("ForContactPrediction")
     facts = {
-        "about": about,
         "pair": quoted(pair) if pair else "",
         "text": quoted(prompt or (PROTEIN if is_of_proteins else SENTENCE)),
         "masked": quoted(prompt or "The sky is {mask}."),

@@ -85,19 +85,10 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
     (train_folder / "metadata.jsonl").write_text("\n".join(lines))
     task = task_of(folder, "bad_records=0.9", "holdout=0")
     assert task.sizes() == {"train": 6, "test": 4}
-    reasons = [line["reason"] for line in task.data.invalid_records.skipped]
-    for reason, said in zip(
-        reasons,
-        (
-            "audio: damaged recording: these bytes is empty", "audio: damaged recording: these bytes is cut short",
-            "audio: there is no file '2.wav'", "audio: silent all along",
-            "audio: 19 ms of sound, expected 50 or more", "text: empty",
-        ),
-        strict=True,
-    ):  # fmt: skip
-        assert reason.startswith(said)
-    assert [line["row"] for line in task.data.invalid_records.skipped] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(ValueError, match="6 of 12 records are bad, more than bad_records=0.1 allows; the first is "):
+    skipped = task.data.invalid_records.skipped
+    assert [line["reason"].partition(":")[0] for line in skipped] == ["audio"] * 5 + ["text"]
+    assert [line["row"] for line in skipped] == [1, 2, 3, 4, 5, 6] and "2.wav" in skipped[2]["reason"]
+    with pytest.raises(ValueError, match="6 of 12 records .*bad_records=0.1"):
         task_of(folder, "bad_records=0.1")
 
 

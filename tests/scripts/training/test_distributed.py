@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from torch.distributed import TCPStore
 
 from qkv.scripts.training import distributed as processes
-from qkv.scripts.training.distributed import local_main_first, run_on_main, value_of_first_attempt
+from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 
 
 def test_result_of_the_main_process_is_returned_or_raised_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,23 +20,6 @@ def test_result_of_the_main_process_is_returned_or_raised_on_all(monkeypatch: py
     monkeypatch.setattr(processes, "broadcast_object_list", lambda mine: [None, OSError("disk full")])
     with pytest.raises(OSError, match="disk full"):
         run_on_main(other, lambda: 1 / 0)
-
-
-@pytest.mark.parametrize(("rank", "order"), [("0", ["made", "met"]), ("1", ["met", "made"])])
-def test_first_process_of_a_machine_runs_before_the_others(
-    rank: str, order: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[str] = []
-    monkeypatch.setenv("LOCAL_RANK", rank)
-    assert local_main_first(lambda: 3) == 3
-    monkeypatch.setattr(processes.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(processes.distributed, "barrier", lambda: found.append("met"))
-    local_main_first(lambda: found.append("made"))
-    assert found == order
-    # The others do not wait for one that failed.
-    with pytest.raises(ZeroDivisionError):
-        local_main_first(lambda: 1 / 0)
-    assert found == [*order, "met"]
 
 
 def test_value_of_the_first_attempt_stays(monkeypatch: pytest.MonkeyPatch) -> None:

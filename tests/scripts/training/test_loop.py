@@ -82,17 +82,6 @@ def test_training_learns_and_reports() -> None:
     assert all(step.tokens == 8 * 11 for step in text_loop().steps())
 
 
-def test_average_is_evaluated_and_not_trained() -> None:
-    loop = image_loop(ema_decay=0.9)
-    assert torch.equal(losses(loop), losses(image_loop()))
-    own = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
-    averaged = loop.evaluate(loop.task.train)["loss"]
-    assert all(torch.equal(weight, own[name]) for name, weight in loop.model.state_dict().items())
-    loop.finish()
-    with torch.no_grad():
-        assert averaged == pytest.approx(loop.model.eval()(**loop.task.train.columns).loss.item(), abs=1e-12)
-
-
 def test_checkpointing_changes_no_number_and_training_keeps_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
     assert (losses(text_loop()) - losses(text_loop(gradient_checkpointing=True))).abs().max() < 1e-12

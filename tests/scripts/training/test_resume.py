@@ -71,16 +71,15 @@ def test_damaged_checkpoint_is_skipped(whole: Path, tmp_path: Path, monkeypatch:
     assert result(folder) == result(whole)
 
 
-@pytest.mark.parametrize("averaged", [None, 0.9])
-def test_best_weights_come_back(averaged: float | None, tmp_path: Path) -> None:
-    found = manager(tmp_path / "run", ema_decay=averaged, keep=1, eval_every=2, watch="validation loss")
+def test_best_weights_come_back(tmp_path: Path) -> None:
+    found = manager(tmp_path / "run", keep=1, eval_every=2, watch="validation loss")
     losses = iter((3.0, 1.0, 4.0, 1.5, 9.0))
     found.loop.evaluate = lambda split: {"loss": next(losses)}
     take_steps(found)
     assert (found.early_stopping.step, found.early_stopping.results) == (4, {"validation": {"loss": 1.0}})
     assert "4" in found.logger.best and sorted(found.checkpoints.steps()) == [4, 10]
     found.load_best()
-    kept = load_file(found.checkpoints.path(4) / ("ema.safetensors" if averaged else "model.safetensors"))
+    kept = load_file(found.checkpoints.path(4) / "model.safetensors")
     last = load_file(found.checkpoints.path(10) / "model.safetensors")
     now = found.loop.model.state_dict()
     assert all(torch.equal(now[name], weight) for name, weight in kept.items())

@@ -87,18 +87,11 @@ def test_bf16_trains_and_tensorboard_has_its_metrics(finished: Run, tmp_path: Pa
     assert events.Scalars("test/accuracy")[0].value == pytest.approx(found["accuracy"])
 
 
-def test_average_is_kept(finished: Run, tmp_path: Path) -> None:
-    averaged = run(tmp_path / "out", "ema_decay=0.9")
-    lines = [read_metrics(one.folder)[0] for one in (finished, averaged)]
-    assert lines[0] == lines[1] and averaged.record["metrics"] != finished.record["metrics"]
-    test_saved_model_is_the_trained_one(averaged)
-
-
 @pytest.mark.parametrize(
     ("word", "message"),
     [
         ("tracker=tensorbord", "tracker='tensorbord'.*'tensorboard'"),
-        ("ema_decay=1.0", "ema_decay=1.0"),
+        ("holdout=1.0", "holdout=1.0"),
         ("architecture=QkvImageEncoderForImageClasification", "'QkvImageEncoderForImageClassification'"),
         ("model.hiden_size=8", r"model\.hiden_size.*model\.hidden_size"),
         ("model.position=ropee", "'rope'"),

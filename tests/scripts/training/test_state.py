@@ -1,4 +1,4 @@
-"""The state of a training: random numbers, tied weights, the moving average and the best evaluation continue."""
+"""The state of a training: random numbers, tied weights and the best evaluation continue."""
 
 import json
 import random
@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 import qkv
 from qkv.scripts.training.early_stopping import LOWER_IS_BETTER, EarlyStopping, check_metric
-from qkv.scripts.training.ema import EMA
 from qkv.scripts.training.state import capture, restore, rng_state, seed, set_rng_state
-from tiny_training import go, manager, result
+from tiny_training import manager
 
 
 def draws() -> list[float]:
@@ -49,41 +47,6 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     restore(other, {**tensors, "model.safetensors": expected}, facts)
     assert other.model.lm_head.weight is other.model.model.embed_tokens.weight
     assert all(torch.equal(other.model.state_dict()[name], value) for name, value in expected.items())
-
-
-# The moving average ---------------------------------------------------------------------------------------------------
-
-
-def test_average_continues(tmp_path: Path) -> None:
-    go(tmp_path / "whole", ema_decay=0.9)
-    go(tmp_path / "run", ema_decay=0.9)
-    last = tmp_path / "run" / "checkpoints" / "step-000010"
-    (last / "state.json").unlink()
-    go(tmp_path / "run", ema_decay=0.9)
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
-    average, own = (load_file(last / f"{name}.safetensors") for name in ("ema", "model"))
-    assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)
-
-
-@pytest.mark.parametrize("decay", [0.05, 0.999])
-def test_average_equals_the_formula_and_is_applied_within_a_block(decay: float) -> None:
-    model = nn.Linear(3, 2).double()
-    average = EMA(model, decay)
-    expected = [weight.detach().clone() for weight in model.parameters()]
-    for step in range(1, 21):
-        for weight in model.parameters():
-            weight.data.add_(torch.randn_like(weight))
-        average.update()
-        rate = min(decay, (1 + step) / (10 + step))
-        expected = [
-            rate * old + (1 - rate) * new.detach() for old, new in zip(expected, model.parameters(), strict=True)
-        ]
-    last = [weight.detach().clone() for weight in model.parameters()]
-    with pytest.raises(KeyError), average.applied():
-        assert all((weight - own).abs().max() < 1e-12 for weight, own in zip(model.parameters(), expected, strict=True))
-        assert not torch.equal(model.weight, last[0])
-        raise KeyError
-    assert all(map(torch.equal, model.parameters(), last))
 
 
 # Early stopping -------------------------------------------------------------------------------------------------------
