@@ -100,13 +100,6 @@ def scale(tonic: str, mode: str) -> list[str]:
     return [note(tonic, mode, degree) for degree in DEGREES]
 
 
-def vocabulary() -> set[str]:
-    """Return all tokens of tunes."""
-    keys = [(tonic, mode) for tonic in NAMES for mode in STEPS]
-    chords = {chord(tonic, mode, degree) for tonic, mode in keys for degree in CHORDS[mode]}
-    return {HOLD, REST, *chords, *(word for key in keys for word in scale(*key))}
-
-
 def compose(prompt: str, random: np.random.Generator) -> list[str]:
     """Draw a tune token by token."""
     words: list[str] = []
