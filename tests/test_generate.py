@@ -1,5 +1,6 @@
 """`generate` gives one answer for each way of decoding, whatever the cache and the padding, in every generative family."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -136,8 +137,10 @@ def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
     ways += [] if model.config.is_encoder_decoder else [{"prompt_lookup_num_tokens": 2}]
     # The first layer of a model may assist it.
     ways += [{"assistant_early_exit": 1}, {}] if kind in ("gpt2", "llama", "bloom") else []
+    state = kind in RECURRENT or model.config.get_text_config(decoder=True).kernel != "softmax"
     for way in ways:
-        assert torch.equal(generate(model, alone, **way), expected), way
+        with pytest.raises(ValueError, match="crop") if state and way else nullcontext():
+            assert torch.equal(generate(model, alone, **way), expected), way
 
 
 @pytest.mark.parametrize("kind", sampled(SCORED, 2))

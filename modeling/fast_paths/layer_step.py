@@ -6,7 +6,7 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention
 from ..context import LayerContext
-from ..feed_forward import FEED_FORWARDS, GLU, MLP
+from ..feed_forward import FEED_FORWARDS
 from ..layer import LAYERS, Layer, ParallelLayer
-from ..normalization import NORMS, LayerNorm, Residual, RMSNorm
+from ..normalization import NORMS, Residual
 from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
 from .weight_copies import is_bare, product_of
 
@@ -141,10 +141,10 @@ def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
 
 
-def mlp_step(mlp: MLP, wide: int) -> Function:
+def mlp_step(mlp: Any, wide: int) -> Function:
     """Return a function that computes a feed-forward network, gated or not: (B, D) -> (B, D)."""
     down, act = product_of(mlp.down_proj, (mlp.down_proj,), wide), SHORT_ACTIVATIONS.get(type(mlp.act_fn), mlp.act_fn)
-    if not isinstance(mlp, GLU):
+    if not hasattr(mlp, "gate_proj"):
         up = product_of(mlp.up_proj, (mlp.up_proj,), wide)
         return lambda hidden: down(act(up(hidden)))
     both = product_of(mlp, (mlp.gate_proj, mlp.up_proj), wide)
@@ -162,15 +162,13 @@ def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
         return unchanged
     if type(norm) is not NORMS[config.norm]:
         return norm
-    if isinstance(norm, RMSNorm):
+    if not isinstance(norm, nn.LayerNorm):
         return rms_norm_step(norm)
-    own = cast(LayerNorm, norm)
-    return partial(
-        torch.layer_norm, normalized_shape=own.normalized_shape, weight=own.weight, bias=own.bias, eps=own.eps
-    )
+    size, weight = norm.normalized_shape, norm.weight
+    return partial(torch.layer_norm, normalized_shape=size, weight=weight, bias=norm.bias, eps=norm.eps)
 
 
-def rms_norm_step(norm: RMSNorm) -> Function:
+def rms_norm_step(norm: Any) -> Function:
     """Return a function that computes an RMS norm, of one row in two operations instead of PyTorch's twelve."""
     weight, eps, size, zeros = norm.weight, norm.eps, len(norm.weight), torch.zeros_like(norm.weight)[None]
 

@@ -4,7 +4,7 @@ Shapes: B batch, G heads of the state, T tokens.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import NoReturn, cast
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
@@ -33,7 +33,7 @@ class StateLayer(CacheLayerMixin):
     @property
     def state(self) -> State | None:
         """The state after the last token, None before the first."""
-        parts: tuple[Any, ...] = (self.keys, self.values)
+        parts: tuple[Tensor | None, ...] = (self.keys, self.values)
         return tuple(part for part in parts if part is not None) if self.is_initialized else None
 
     def store(self, state: State, tokens: int) -> None:
@@ -45,7 +45,7 @@ class StateLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing: the first state is zero."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> Any:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> NoReturn:
         """Raise, for keys and values of single tokens have no place in a state."""
         raise ValueError("a cache of states was given keys and values; give each model its own cache")
 
@@ -96,7 +96,7 @@ def hold_states(config: StackConfig, cache: object) -> None:
     """Let an empty cache of any kind hold states where the kernel keeps one; a cache of keys and values is refused."""
     if config.kernel not in STATE_KERNELS or cache is None:
         return
-    parts: tuple[Any, ...] = (cache,)
+    parts: tuple[Cache, ...] = (cast(Cache, cache),)
     if isinstance(cache, EncoderDecoderCache):
         parts = (cache.self_attention_cache, cache.cross_attention_cache)
     for part in parts:
