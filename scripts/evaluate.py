@@ -13,7 +13,7 @@ from qkv.scripts.common.environment import commit, public_command, versions, wit
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
-from qkv.scripts.data.truncation import truncated_sentence
+from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import compare, intervals
 from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows

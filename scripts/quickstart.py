@@ -75,7 +75,7 @@ def is_seq2seq(model: Any) -> bool:
 
 
 def scores(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return a model's outputs in one row: logits, of a dual encoder those per image, and a detector's boxes."""
+    """Return a model's outputs in one row: logits, or logits per image, and a detector's boxes."""
     return torch.cat([outputs[name].flatten() for name in OUTPUTS if name in outputs])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import optuna
 from accelerate.state import AcceleratorState
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState, create_trial
+from optuna.trial import TrialState
 
 from qkv.scripts.cli import EXPECTED
 from qkv.scripts.common.phases import say
@@ -51,12 +51,12 @@ def run(arguments: Namespace) -> None:
     with (folder / LOCK).open("a") as file:
         lock(file, folder)
         study = open_study(folder, [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)])
+        for row in grid[len(study.trials) :]:
+            study.enqueue_trial(row)
         for number in range(len(grid) or arguments.trials or TRIALS):
-            if number == len(study.trials) and grid:
-                study.add_trial(create_trial(state=TrialState.RUNNING, params=grid[number], distributions=space))
-            elif number == len(study.trials):
-                # Of the state of a sampler, which a kill would lose, only the seed counts.
-                study.sampler = optuna.samplers.TPESampler(seed=recipe.seed + number)
+            # Of the state of a sampler, which a kill would lose, only the seed counts.
+            study.sampler = optuna.samplers.TPESampler(seed=recipe.seed + number)
+            if number == len(study.trials) or study.trials[number].state == TrialState.WAITING:
                 study.ask(space)
             trial = study.trials[number]
             if not trial.state.is_finished():  # new, or killed

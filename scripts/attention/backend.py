@@ -16,7 +16,7 @@ from qkv.scripts.attention.weights import AttentionCall
 
 
 class BackendName(str):
-    """The name of the recording backend, equal to that of the recorded one: attention may hide keys by this name."""
+    """The name of the recording backend, equal to the recorded name, by which attention may hide keys."""
 
     recorded = ""
 

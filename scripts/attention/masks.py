@@ -81,7 +81,7 @@ def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str,
 
 
 def recording(recorder: Recorder, backend: str, mask: Any) -> Any:
-    """Return a mask that records: around a mask, or around that of each document of a packed batch."""
+    """Wrap a mask, or the mask of each document of a packed batch, so that it records."""
 
     def show(place: Place | None, *heads: Any, **options: Any) -> None:
         recorder.add(AttentionCall.of(backend, *heads, **options), place)
@@ -114,7 +114,7 @@ def after_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str, 
 
 
 def write_global_rows(recorder: Recorder, weights: Tensor, module: Any, hidden: Tensor, context: Any) -> None:
-    """Write the rows of global tokens that have projections of their own: (B, h, q, S).
+    """Write the rows of global tokens, which have separate projections: (B, h, q, S).
 
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
     """

@@ -22,7 +22,7 @@ TRACKER = ModuleTracker()
 
 
 def check_backend(backend: str, *, is_batching: bool = False) -> None:
-    """Raise ValueError for a backend whose masks do not tell what each query sees."""
+    """Raise ValueError for a backend whose masks do not tell the visible keys of a query."""
     if is_batching or backend not in BACKENDS:
         name = "continuous batching" if is_batching else f"attn_implementation={backend!r}"
         raise ValueError(

@@ -52,7 +52,7 @@ def select(pairs: Tensor, heads: Tensor, places: Tensor, keys: int) -> Tensor:
 
 
 def visible_keys(call: AttentionCall, heads: Tensor, places: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return which keys some queries see, None for all, and what the mask adds to scores: (B, h or 1, q, S)."""
+    """Return the visible keys of some queries, None for all, and the mask's addition to scores: (B, h or 1, q, S)."""
     count = call.key.shape[2]
     keys = torch.arange(count, device=places.device)
     if call.mask is None:

@@ -1,1 +1,1 @@
-"""Attention as a page: what is captured of a model for an input, with names of tokens, patches, frames and objects."""
+"""Attention as a page: captured weights of a model for an input, with names of tokens, patches, frames and objects."""

@@ -60,7 +60,7 @@ def on_device(source: Source, inputs: Any) -> dict[str, Any]:
 
 
 def note_cut(reading: Reading, texts: Sequence[Any], length: int) -> Reading:
-    """Add a note where texts are longer than what the model reads."""
+    """Add a note where texts are longer than the model reads."""
     is_text = all(isinstance(text, str) for text in texts)
     whole = len(reading.tokenizer(*texts, verbose=False)["input_ids"]) if is_text else 0
     if whole > length:
@@ -94,7 +94,7 @@ def read_prompt(source: Source, own: str, second: str | None, options: Options) 
 
 
 def read_translation(source: Source, own: str, second: str | None, options: Options) -> Reading:
-    """Tokenize a text and the translation that is written, or given."""
+    """Tokenize a text, and generate its translation unless there is one."""
     if second is None:
         tokens, target = generate_tokens(source, own, options)
     else:

@@ -36,7 +36,7 @@ def page(title: str, stacks: Sequence[Stack], facts: Mapping[str, Any]) -> str:
 
 
 def content_policy() -> str:
-    """Return the content security policy of every page: nothing but its own program, styles and pictures."""
+    """Return the content security policy of every page: its program, styles and pictures alone."""
     program, style = (
         f"sha256-{b64encode(hashlib.sha256(resource(name).encode()).digest()).decode()}"
         for name in ("page.js", "page.css")

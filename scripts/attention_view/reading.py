@@ -30,7 +30,7 @@ CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a
 
 @dataclass
 class Reading:
-    """The inputs of one forward, of which `row` is shown, and what names their parts.
+    """The inputs of one forward, of which `row` is shown, and the tokenizer and processor that name their parts.
 
     With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it. `prompt` is the number
     of tokens given to a decoder that wrote the others, of which it did not read the `last`; None without writing.
@@ -55,7 +55,7 @@ class Reading:
 
     @property
     def next_tokens(self) -> list[int]:
-        """The ids of the tokens that follow those of the decoder, one for each of its rows."""
+        """The id of the next token for each input token of the decoder."""
         ids = self.inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"][self.row].tolist()
         return ids[1:] + self.last
 
@@ -77,7 +77,7 @@ class Reading:
 
     @property
     def objects(self) -> Tensor | None:
-        """The probabilities of classes of object queries, without that of no object; None of a model without boxes."""
+        """Class probabilities of object queries, without the class no object; None for a model without boxes."""
         if getattr(self.outputs, "pred_boxes", None) is None:
             return None
         return self.outputs.logits[self.row].float().softmax(-1)[:, :-1]
@@ -152,7 +152,7 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
 
 
 def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
-    """Return the stacks of captured attention; layers of other shapes are stacks of their own."""
+    """Return the stacks of captured attention; layers of different shapes are separate stacks."""
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     recycled = getattr(reading.model.config, "num_recycles", 0)
     for record in captured.select(step=max(record.step for record in captured) if recycled else None):

@@ -59,7 +59,7 @@ def local_files(where: str) -> list[Path]:
 
 
 def data_name(where: str) -> str:
-    """Return a public name of data: that of local files or a folder without their paths, or the Hub id as it is."""
+    """Return a public name of data: local files or a folder without their paths, or the Hub id as it is."""
     return ",".join(path.resolve().name for path in local_files(where)) or where
 
 

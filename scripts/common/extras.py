@@ -16,7 +16,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 def load(name: str) -> ModuleType:
-    """Import a module; MissingExtraError when an extra brings what it imports."""
+    """Import a module; MissingExtraError for a missing package of an extra."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

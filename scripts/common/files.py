@@ -58,7 +58,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: Exception) -> str | None:
-    """Return the message of the operating system where an error is that of a full disk, else None.
+    """Return the message of the operating system for an error of a full disk, else None.
 
     Libraries written in Rust, as safetensors and tokenizers are, have its number in their text.
     """

@@ -49,7 +49,7 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
 
 
 def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, left: Sequence[str] = ()) -> None:
-    """Print lines of equal columns as a narrow table on standard output; those on the `left` may wrap."""
+    """Print lines of equal columns as a narrow table on standard output; columns on the `left` may wrap."""
     table = Table(title=title or None, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in lines[0]:
         if name in left:
@@ -62,7 +62,7 @@ def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, l
 
 
 def run_rows(record: dict[str, Any]) -> dict[str, str]:
-    """Return the rows of a run: its metrics beside those of baselines, its size and its cost."""
+    """Return the rows of a run: its metrics beside the baselines', its size and its cost."""
     rows = {}
     others = {"loaded without qkv": record["reload"]} if "reload" in record else {}
     others |= record.get("baselines", {})

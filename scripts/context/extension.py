@@ -40,7 +40,7 @@ def extend(model: PreTrainedModel, max_position_embeddings: int, method: Method 
 
 
 def extensible(model: PreTrainedModel) -> list[Stack]:
-    """Return the stacks of a model that count the positions of tokens; those of images are resampled instead."""
+    """Return the stacks of a model that count the positions of tokens; tables of images are resampled instead."""
     stacks = [module for module in model.modules() if isinstance(module, Stack) and not hasattr(module.config, "grid")]
     if not stacks:
         raise ValueError(f"{type(model).__name__} has no stack that reads tokens; only those of qkv can be extended")
@@ -103,7 +103,7 @@ def far_rotations(config: StackConfig) -> dict[str, dict[str, Any]]:
 
 
 def scale_rope(stack: Stack, length: int, method: str) -> None:
-    """Scale the rotary frequencies; those of windows, which see near tokens alone, stay as they are."""
+    """Scale the rotary frequencies, but not of windows, which see near tokens alone."""
     config, trained = stack.config, stack.config.max_position_embeddings
     scaled = {word: scaled_rope(each, length, trained, method) for word, each in far_rotations(config).items()}
     config.rope_parameters = scaled.get("") or {**(config.rope_parameters or {}), **scaled}
@@ -113,7 +113,7 @@ def scale_rope(stack: Stack, length: int, method: str) -> None:
 
 
 def scaled_rope(given: Mapping[str, Any], length: int, trained: int, method: str) -> dict[str, Any]:
-    """Return rotary parameters for a length; those of a scaled model are scaled again from the trained length."""
+    """Return rotary parameters for a length; a scaled model is scaled again from its trained length."""
     if given.get("rope_type") in ("yarn", "linear"):
         trained = given.get("original_max_position_embeddings") or round(trained / given["factor"])
     kept = {name: value for name, value in given.items() if name not in ("rope_type", "factor", "attention_factor")}

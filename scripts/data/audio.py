@@ -1,6 +1,6 @@
 """Read and write recordings as speech pipelines take them: one channel of floats from -1 to 1, at the model's rate.
 
-transformers' own pipeline needs ffmpeg to open files and torchaudio to resample them.
+transformers' pipeline needs ffmpeg to open files and torchaudio to resample them.
 """
 
 import io
@@ -20,7 +20,6 @@ from qkv.scripts.common.files import named_bytes
 RECORDINGS = (
     ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".snd", ".caf", ".w64", ".rf64",
 )  # fmt: skip
-LOWEST_RATE, HIGHEST_RATE = 1_000, 384_000
 # Programs that write a stream, as espeak-ng and ffmpeg do, give no length or at least this one.
 UNKNOWN = 0x7FFFF000
 # libsndfile's log about a chunk of samples whose header promises more bytes than the file holds.
@@ -30,36 +29,25 @@ SHORTER = re.compile(r"^\s*(?:data|SSND|Data Size|riff)\s*: (\d+) \(should be (\
 def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
     """Read a recording or its bytes as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
 
-    WAV, FLAC, Ogg, MP3 and the other formats of libsndfile, rates from 1 to 384 kHz, any number of channels. Raises
-    ValueError for another file, or a truncated one.
+    Any format of libsndfile, rate and number of channels. Raises ValueError for another file, or a truncated one.
     """
     soundfile, (name, data) = extras.load("soundfile"), named_bytes(source, "record it again")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            if not LOWEST_RATE <= file.samplerate <= HIGHEST_RATE:  # before memory is taken for it
-                expected = f"expected {LOWEST_RATE} to {HIGHEST_RATE}; save it as 16-bit PCM"
-                raise ValueError(f"{name} says that it has {file.samplerate} samples a second, {expected}")
             log, frames, rate = file.extra_info, file.frames, file.samplerate
+            if not 1_000 <= rate <= 384_000:  # before memory is taken for it
+                raise ValueError(f"{name} says {rate} samples a second, expected 1,000 to 384,000; record it again")
             channels: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
         reason = str(error).rpartition(": ")[2].rstrip(".").replace(". ", ", ")
         raise ValueError(f"{name} is no recording that libsndfile reads ({reason}); save it as 16-bit PCM") from None
-    promised = next(((int(said), int(held)) for said, held in SHORTER.findall(log)), (0, 0))
-    check_complete(name, channels, frames, promised)
+    said, held = next((map(int, numbers) for numbers in SHORTER.findall(log)), (0, 0))
+    if len(channels) < frames or held < said < UNKNOWN:
+        raise ValueError(f"{name} is cut short: it holds less sound than its header says; copy it again")
+    if not len(channels) or not np.isfinite(channels).all():
+        raise ValueError(f"{name} holds no sound, or samples that are no finite numbers; record it again")
     mono = channels.mean(axis=1) if channels.shape[1] > 1 else channels[:, 0]
     return {"raw": resample(mono, rate, sampling_rate), "sampling_rate": sampling_rate}
-
-
-def check_complete(name: str, channels: NDArray[np.float32], frames: int, promised: tuple[int, int]) -> None:
-    """Raise ValueError for a recording without samples, of no numbers, or cut short."""
-    said, held = promised
-    if len(channels) < frames or held < said < UNKNOWN:
-        share = len(channels) / frames if len(channels) < frames else held / said
-        raise ValueError(f"{name} is cut short: it holds {share:.0%} of its sound; copy it again")
-    if not len(channels):
-        raise ValueError(f"{name} holds no sound; record it again")
-    if not np.isfinite(channels).all():
-        raise ValueError(f"{name} holds samples that are no finite numbers; save it as 16-bit PCM")
 
 
 def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:

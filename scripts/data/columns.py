@@ -39,25 +39,23 @@ IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 KINDS: dict[type, str] = {Image: "image", Audio: "audio", ClassLabel: "class"}
 
 
-def column_types(records: Iterable[Record]) -> dict[str, str]:
+def column_types(records: Iterable[Record], stored: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Return the Arrow type that holds all values of each column, or the medium of the files that it names.
 
-    Whole numbers beside fractions are float64; values of several other types, lists and objects are texts.
+    Whole numbers beside fractions are float64; values of several other types, lists, objects and whole numbers of more
+    than 64 bits are texts. Of columns that are `stored` with a type only the media matter.
     """
-    seen: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {name: set() for name in stored or ()}
     for record in map(with_fields, records):
         for name, value in record.items():
             types = seen.setdefault(name, set())
             if value is not None and value != "":
-                types.add(media_of(value) or stored_media_of(value) or type_of(value))
-    widest = {name: "float64" if types == {"int64", "float64"} else "string" for name, types in seen.items()}
-    return widest | {name: next(iter(types)) for name, types in seen.items() if len(types) == 1}
-
-
-def type_of(value: Any) -> str:
-    """Return the Arrow type of a value; a whole number of more than 64 bits is a text, and so are lists and objects."""
-    kind = TYPES.get(type(value), "string")
-    return "string" if kind == "int64" and not -(2**63) <= value < 2**63 else kind
+                kind = TYPES.get(type(value), "string")
+                fits = kind != "int64" or -(2**63) <= value < 2**63
+                types.add(media_of(value) or stored_media_of(value) or (kind if fits else "string"))
+    kinds = {name: "float64" if types == {"int64", "float64"} else "string" for name, types in seen.items()}
+    kinds |= {name: next(iter(types)) for name, types in seen.items() if len(types) == 1}
+    return {name: KINDS.get(type(kind), kinds[name]) for name, kind in stored.items()} if stored else kinds
 
 
 def media_of(value: Any) -> str | None:
@@ -69,7 +67,7 @@ def media_of(value: Any) -> str | None:
 
 
 def stored_media_of(value: Any) -> str | None:
-    """Return the medium of a file as parquet has it: its bytes, beside the path where it lay; None for other values."""
+    """Return the medium of a file that parquet stores as its bytes beside a path; None for other values."""
     data = value.get("bytes") if isinstance(value, Mapping) else None
     if not isinstance(data, bytes) or not data:
         return None
@@ -90,21 +88,16 @@ def with_fields(record: Record) -> Record:
 
 def converted(value: Any, kind: str, folder: Path) -> Any:
     """Return a value as one of the type, and paths relative to the folder as absolute ones."""
-    if value is None or kind in ("any", "bool", "int64"):
-        return value
     if kind in LOCATED and isinstance(value, str):
-        path = str(folder / value) if value else None
+        path = str(folder.absolute() / value) if value else None
         return {"path": path, "bytes": None} if kind == "image" and path else path
-    if kind != "string":
-        return float(value) if kind == "float64" else value
-    return whole(value if isinstance(value, str) else json.dumps(value))
+    if value is None or kind not in ("string", "float64"):
+        return value
+    return float(value) if kind == "float64" else whole(value if isinstance(value, str) else json.dumps(value))
 
 
 def as_numbers(values: Iterable[Any]) -> list[float] | None:
-    """Return the numbers of a column; None for one of texts, or of codes, whose spelling tells them apart.
-
-    007 is a code, and so are 1.1 and 1.10 where both occur, or 1.10 in a column of few values that repeat.
-    """
+    """Return the numbers of a column; None for texts, and for codes such as 007 or 1.10, whose spelling matters."""
     present = [value for value in values if value is not None and value != ""]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
         return list(map(float, present)) or None
@@ -122,21 +115,18 @@ def is_repeated(values: Sequence[Any]) -> bool:
     return different <= CLASSES and different * 3 <= len(values)
 
 
+def is_binary(values: Sequence[Any]) -> bool:
+    """Tell whether the values of a column say of one class whether a row has it."""
+    return {str(value).lower() for value in values} in ({"0", "1"}, {"true", "false"})
+
+
 @dataclass(frozen=True)
 class Column:
-    """A column with its name, its kind, and its values.
-
-    Kinds are image, audio, boxes, text, class, number, list, structure in dot-bracket notation, and id.
-    """
+    """A column: of images, audio, boxes, texts, classes, numbers, lists, structures in dot-bracket notation, or ids."""
 
     name: str
     kind: str
     values: Sequence[Any]
-
-    @property
-    def is_binary(self) -> bool:
-        """Tell whether the column says of one class whether a row has it."""
-        return {str(value).lower() for value in self.values} in ({"0", "1"}, {"true", "false"})
 
 
 def kind_of(name: str, feature: Any, values: Sequence[Any]) -> str:

@@ -28,11 +28,9 @@ def attempt(make: Callable[..., Made], *arguments: Any) -> Made | InvalidRecord:
 class Examples(Protocol):
     """Records by index, as `datasets.Dataset` and `Columns` have them."""
 
-    def __len__(self) -> int:
-        """Return the number of records."""
+    def __len__(self) -> int: ...
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Record]:
-        """Return the records of these indices, in this order."""
+    def __getitems__(self, indices: Sequence[int]) -> list[Record]: ...
 
 
 class Columns:

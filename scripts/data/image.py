@@ -1,7 +1,9 @@
-"""Read images as pipelines take them, and rescale the boxes of padded ones."""
+"""Read images as pipelines take them, rescale the boxes of padded ones, and change training images at random."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,25 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
 
 from qkv.scripts.common.files import named_bytes
+from qkv.scripts.recipes.schema import Augmentation, Recipe
 
 Image.init()
 # Pillow's formats, but those that it does not decode itself: for EPS it starts Ghostscript.
 PILLOW = frozenset(Image.OPEN) - {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 
-# More pixels than this are believed where each byte of the file holds no more than so many of them: a blank page of a
-# fax, which is packed best, has half as many.
-LARGE, MOST_PIXELS = 2**24, 100_000
-
 
 @contextmanager
 def opened_image(data: bytes) -> Iterator[Image.Image]:
-    """Open an image of a known format; ValueError for what of it cannot be read within the block."""
+    """Open an image of a known format; ValueError for another file, or a damaged one."""
     try:
         with Image.open(BytesIO(data), formats=tuple(PILLOW)) as image:
-            if image.width * image.height > max(LARGE, MOST_PIXELS * len(data)):  # before memory is taken for them
-                raise ValueError(f"{len(data)} bytes cannot hold the {image.width} x {image.height} pixels it claims")
             yield image
     except UnidentifiedImageError:
         raise ValueError("no image of a known format; save it as PNG") from None
@@ -57,18 +56,18 @@ def upright_image(data: bytes) -> Image.Image:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image to RGB of 8 bits; ValueError for a mode whose white is unknown."""
+    if image.mode in ("I", "F"):
+        raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
     if image.mode.startswith("I;16"):  # rounded, in whole numbers: floats would take four times the memory
         grey = np.minimum(np.asarray(image), 2**16 - 129)
         grey += 128
         grey //= 257
         image = Image.fromarray(grey.astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
     return image.convert("RGB")
 
 
 def stored_size(data: bytes) -> tuple[tuple[int, int], int]:
-    """Return width and height of an image as it is stored, and the EXIF orientation that it is shown in."""
+    """Return width and height of a stored image, and its EXIF orientation."""
     with opened_image(data) as image:
         return image.size, image.getexif().get(ExifTags.Base.Orientation, 1)
 
@@ -102,3 +101,31 @@ def unpadded_boxes(batch: dict[str, Any]) -> dict[str, Any]:
         scale = torch.tensor([width / columns, height / rows] * 2)
         labels.append({**target, "boxes": target["boxes"] * scale.to(target["boxes"])})
     return {**batch, "labels": labels}
+
+
+def augment(pixels: Tensor, places: Sequence[int] | None, recipe: Recipe) -> Tensor:
+    """Change images (B, C, height, width) as the recipe's `augment` says; in evaluation `places` is None."""
+    if places is None:
+        return pixels
+    numbers = [np.random.default_rng((recipe.seed, place)).uniform(-1, 1, 6) for place in places]
+    return affine(pixels, recipe.data.augment, torch.tensor(np.stack(numbers, axis=1), dtype=torch.float32))
+
+
+def affine(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
+    """Change each image (B, C, height, width) affinely; its darkest value fills what enters at the border.
+
+    `draws` (6, B) in [-1, 1] are shares of the augmentation's bounds: of the rotation, the scale of width and of
+    height, the shear, the shift to the right and that down.
+    """
+    height, width = pixels.shape[2:]
+    degrees, shift, scale, shear = astuple(augmentation)
+    angle = draws[0] * math.radians(degrees)
+    wide, high = 1 + draws[1:3] * scale
+    slant = draws[3] * shear
+    # Shifts are in pixels, and an image spans two units.
+    right, down = draws[4] * shift * 2 / width, draws[5] * shift * 2 / height
+    first = torch.stack((angle.cos() * wide, slant - angle.sin() * high, right), dim=-1)
+    second = torch.stack((angle.sin() * wide, angle.cos() * high, down), dim=-1)
+    grid = F.affine_grid(torch.stack((first, second), dim=1), list(pixels.shape), align_corners=False)
+    dark = pixels.amin((1, 2, 3), keepdim=True)
+    return F.grid_sample(pixels - dark, grid, padding_mode="zeros", align_corners=False) + dark

@@ -40,6 +40,8 @@ FILE_NAME = "file_name"  # the column that imagefolder and audiofolder read as `
 STORED_SOUND = {"bytes": Value("binary"), "path": Value("string")}  # to write it as Audio, datasets asks for torchcodec
 Documents = Literal["line", "paragraph", "file"]
 Data: TypeAlias = Dataset | IterableDataset
+# A column: its name in the files, its kind, and its type in `datasets`.
+Source = tuple[str, str, Any]
 
 
 def read(
@@ -48,11 +50,9 @@ def read(
 ) -> Data:  # fmt: skip
     """Read one split of a file, folder or data set of the Hub.
 
-    Files are .jsonl, .json, .csv, .tsv, .parquet, .txt (`documents` says what one is), and images, whose folders are
-    their labels; a folder may also be one that `save_to_disk` wrote. Tables may name images or recordings by paths
-    relative to the table. Every record of a file has its origin in columns that begin with an underscore, and invalid
-    ones are among them, with the reason in `_invalid`: see `validation.py`. A stream of files reads the table of them
-    that datasets keeps on disk. ValueError for a missing file, split or column.
+    Folders of images are their labels; a folder may also be one that `save_to_disk` wrote. Paths in tables are relative
+    to the table. Records of files have their origin in columns that begin with an underscore, invalid ones the reason
+    in `_invalid`. ValueError for a missing file, split or column.
     """
     if not is_first_process() or not sys.stderr.isatty():  # one bar for all processes, and none in a log
         datasets.disable_progress_bars()
@@ -90,49 +90,44 @@ def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
 
 
 def read_files(files: Mapping[str, list[Path]], split: str, where: str, documents: str, encoding: str) -> Dataset:
-    """Read the files of a split as a table, which datasets keeps until one of them changes.
-
-    Labels of images are the folders of all splits. Of other tables the values of all records decide the types.
-    """
-    paths, sources, labels = files[split], dict[str, str](), dict[str, str | None]()
+    """Read the files of a split as a table, which datasets keeps until one of them changes."""
+    paths, labels, beside = files[split], dict[str, str | None](), set[Path]()
     if ending(paths[0]) in IMAGES:
         folders = folder_labels(files, Path(where))
-        features = {"image": Image(decode=False), "label": ClassLabel(names=sorted({*folders.values()}))}
-        kinds = {"image": "image", **({"label": "string"} if folders else {})}
-        labels = {str(path): folders.get(path) for path in paths}
+        columns: dict[str, Source] = {"image": ("image", "image", Image(decode=False))}
+        if folders:
+            columns["label"] = "label", "string", ClassLabel(names=sorted({*folders.values()}))
+            labels = {str(path): folders.get(path) for path in paths}
     else:
-        kinds, features, sources = types_of(paths, valid_records(paths, documents, encoding))
-    named = {*kinds.values()} & {*LOCATED} and ending(paths[0]) not in IMAGES
-    beside = {each for path in paths if named for each in path.parent.rglob("*") if each.is_file()}
-    arguments = {
-        "paths": list(map(str, paths)), "kinds": kinds, "sources": sources, "labels": labels, "documents": documents,
-        "encoding": encoding, "stamp": stamp([*paths, *beside]),
-    }  # fmt: skip
-    known = Features({name: features[name] for name in kinds} | {name: Value(kind) for name, kind in ORIGIN.items()})
+        columns = columns_of(paths, documents, encoding)
+        if any(kind in LOCATED for _, kind, _ in columns.values()):
+            beside = {each for path in paths for each in path.parent.rglob("*") if each.is_file()}
+    kinds = {name: (old, kind) for name, (old, kind, _) in columns.items()}
+    features = {name: kind for name, (_, _, kind) in columns.items()}
+    known = Features(features | {name: Value(kind) for name, kind in ORIGIN.items()})
+    arguments = {"paths": list(map(str, paths)), "kinds": kinds, "labels": labels, "documents": documents,
+                 "encoding": encoding, "stamp": stamp([*paths, *beside])}  # fmt: skip
     try:
         return Dataset.from_generator(table_rows, features=known, gen_kwargs=arguments, split=split)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
 
 
-def types_of(paths: Sequence[Path], valid: Iterator[Record]) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
-    """Return the kinds of columns, their types in `datasets`, and {new name: old name} of those that name files."""
+def columns_of(paths: Sequence[Path], documents: str, encoding: str) -> dict[str, Source]:
+    """Return the columns of files; the one that names or stores images or recordings is called `image` or `audio`."""
+    records, stored = valid_records(paths, documents, encoding), dict[str, Any]()
     if ending(paths[0]) == ".parquet":
-        schema, media = stored_schema(paths), {Image: "image", Audio: "audio"}
-        seen = column_types(islice(valid, SAMPLE)) | {n: media[type(f)] for n, f in schema.items() if type(f) in media}
-        kinds = {name: seen[name] if seen.get(name) in LOCATED else "any" for name in schema}
-        features = {name: STORED_SOUND if isinstance(kind, Audio) else kind for name, kind in schema.items()}
-    else:
-        kinds = column_types(valid)
-        features = {name: Value("string" if kind in LOCATED else kind) for name, kind in kinds.items()}
-    features |= {name: Image(decode=False) for name, kind in kinds.items() if kind == "image"}
-    sources = dict[str, str]()
-    for kind in LOCATED:
-        called = [name for name, own in kinds.items() if own == kind]
-        if called and kind not in kinds:
-            sources[kind] = old = FILE_NAME if FILE_NAME in called else called[0]
-            kinds[kind], features[kind] = kinds.pop(old), features.pop(old)
-    return kinds, features, sources
+        stored, records = stored_schema(paths), islice(records, SAMPLE)
+    columns: dict[str, Source] = {}
+    for name, kind in column_types(records, stored).items():
+        feature = stored.get(name, Value("string" if kind in LOCATED else kind))
+        feature = Image(decode=False) if kind == "image" else STORED_SOUND if isinstance(feature, Audio) else feature
+        columns[name] = name, "any" if stored and kind not in LOCATED else kind, feature
+    for medium in LOCATED:
+        called = [name for name, (_, kind, _) in columns.items() if kind == medium]
+        if called and medium not in columns:
+            columns[medium] = columns.pop(FILE_NAME if FILE_NAME in called else called[0])
+    return columns
 
 
 def valid_records(paths: Sequence[Path], documents: str, encoding: str) -> Iterator[Record]:
@@ -160,20 +155,19 @@ def stored_schema(paths: Sequence[Path]) -> Features:
 
 
 def table_rows(
-    paths: list[str], kinds: dict[str, str], sources: dict[str, str], labels: dict[str, str], stamp: str, **how: str
+    paths: list[str], kinds: dict[str, tuple[str, str]], labels: dict[str, str | None], stamp: str, **how: str
 ) -> Iterator[Record]:
     """Yield every record with its origin; of an invalid one `_invalid` has the reason, and its columns are None."""
 
-    def values(record: Record | InvalidRecord, path: Path) -> Record:
+    def values(record: Record | InvalidRecord, path: str) -> Record:
         if isinstance(record, InvalidRecord):
             raise record
-        own = with_fields(record) | ({"label": labels[str(path)]} if labels else {})
-        folder = path.absolute().parent
-        return {name: converted(own.get(sources.get(name, name)), kind, folder) for name, kind in kinds.items()}
+        own = with_fields(record) | ({"label": labels[path]} if labels else {})
+        return {name: converted(own.get(old), kind, Path(path).parent) for name, (old, kind) in kinds.items()}
 
     for path in paths:
         for row, record in read_rows(path, **how):
-            made = attempt(values, record, Path(path))
+            made = attempt(values, record, path)
             reason = str(made) if isinstance(made, InvalidRecord) else None
             columns = dict.fromkeys(kinds) if isinstance(made, InvalidRecord) else made
             yield {**columns, "_file": path, "_row": row, "_invalid": reason}
@@ -181,8 +175,8 @@ def table_rows(
 
 def stamp(paths: Iterable[Path]) -> str:
     """Hash the names, sizes and times of files; copying programs keep the first of the times alone."""
-    states = [(str(path), each.st_size, each.st_mtime_ns, each.st_ctime_ns)
-              for path in sorted(paths) for each in [path.stat()]]  # fmt: skip
+    states = [(str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+              for path in sorted(paths) for state in [path.stat()]]  # fmt: skip
     return sha256(repr(states).encode()).hexdigest()
 
 
@@ -235,15 +229,12 @@ def public_names(where: str) -> dict[str, Any]:
 
 def identity(where: str) -> str:
     """Return an identifier of data: a commit of the Hub, or a hash over the names and contents of files."""
-    given = local_files(where)
-    if not given:
+    root, digest = Path(where), sha256()
+    if not root.exists():
         return str(ask_hub(where, commit))
-    digest = sha256()
-    for path in given:
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-        for file in files:
-            digest.update(f"{file.relative_to(path)} {file_hash(file)}\n".encode())
-    return f"{','.join(path.name for path in given)} {digest.hexdigest()}"
+    for file in sorted(each for each in (root, *root.rglob("*")) if each.is_file()):
+        digest.update(f"{file.relative_to(root)} {file_hash(file)}\n".encode())
+    return f"{root.name} {digest.hexdigest()}"
 
 
 def commit(path: str, name: str | None, revision: str | None) -> str:

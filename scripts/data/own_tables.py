@@ -26,10 +26,7 @@ def valid_tables(recipe: Recipe, checks: Checks) -> tuple[dict[str, Dataset], di
 
 
 def read_tables(recipe: Recipe, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Dataset]:
-    """Read columns of each split, `optional` ones where they are there, and the one of the groups.
-
-    A stream has evaluated splits alone. ValueError for a missing column or training split.
-    """
+    """Read columns of each split, `optional` ones where they are there; of a stream the evaluated splits alone."""
     columns = list(dict.fromkeys([*columns, *filter(None, [recipe.data.group])]))
     evaluated = [name for name in splits(recipe.data.source) if name in ("validation", "test")]
     tables = dict[str, Dataset]()
@@ -43,10 +40,7 @@ def read_tables(recipe: Recipe, columns: Sequence[str], optional: Sequence[str] 
 def checked_tables(
     tables: Mapping[str, Dataset], recipe: Recipe, checks: Checks
 ) -> tuple[dict[str, Dataset], dict[str, Any]]:
-    """Return the valid rows of tables, and the fields of their data set.
-
-    An evaluated split whose classes are all -1, as competitions publish their test, is left out.
-    """
+    """Return the valid rows of tables, but no split whose classes are all -1, and the fields of their data set."""
     log, valid = RecordValidation(recipe.data.bad_records), dict[str, Dataset]()
     for name, table in tables.items():
         classes = {

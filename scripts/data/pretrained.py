@@ -46,10 +46,7 @@ def pretrained_values(init: str | None) -> dict[str, Any]:
 
 @cache
 def config_of_init(init: str) -> Any:
-    """Return the config of a pretrained model, of a stock one as it is converted, with the name of our class.
-
-    ValueError for a model that cannot be converted.
-    """
+    """Return the config of a pretrained model; of a stock one as it is converted, with the name of our class."""
     folder = pretrained_folder(init)
     try:
         config = AutoConfig.from_pretrained(folder)
@@ -92,10 +89,7 @@ def pretrained_classes(init: str | None, known: Iterable[str], head: str = "Clas
 
 
 def fitted(values: Fields, given: Fields) -> Fields:
-    """Return inferred fields with those of its config that an architecture has, as they fit the pretrained model.
-
-    `given` are those that are asked for.
-    """
+    """Return inferred fields as they fit the architecture and the pretrained model that are asked for in `given`."""
     if given.get("init") is not None:
         values = started_from(config_of_init(str(given["init"])), values)
     architecture: Any = getattr(modeling, str(given.get("architecture", values["architecture"])), None)

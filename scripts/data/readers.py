@@ -34,10 +34,7 @@ csv.field_size_limit(2**31 - 1)  # a document may stand in a cell; the limit of 
 
 
 def read_rows(path: str | Path, documents: str = "line", encoding: str = UTF_8) -> Iterator[Row]:
-    """Read the rows of a file, of which plain text has a document in a "line", "paragraph" or "file".
-
-    ValueError for a file that cannot be read.
-    """
+    """Read the rows of a file, of which plain text has a document in a "line", "paragraph" or "file"."""
     try:
         yield from FORMATS[Path(path).suffix.lower()](Path(path), documents, encoding)
     except (UnicodeError, LookupError, InvalidRecord) as error:  # a header or a list cannot be skipped
@@ -84,10 +81,7 @@ def delimiter_of(header: str) -> str:
 
 
 def read_csv(path: Path, documents: str, encoding: str) -> Iterator[Row]:
-    """Read a table with a header, all cells as texts; rows are numbered by the line that they end on.
-
-    ValueError for a name that stands twice in the header, and for a quote that is not closed.
-    """
+    """Read a table with a header, all cells as texts; rows are numbered by the line that they end on."""
     with open_text(path, encoding, newline="") as file:
         first = next(filter(str.strip, file), "")
         file.seek(0)
@@ -152,8 +146,6 @@ def read_json(path: Path, documents: str, encoding: str) -> Iterator[Row]:
 
 def coco_rows(content: Mapping[str, Any], path: Path) -> Iterator[Row]:
     """Yield each image with its objects and the size that the boxes are in; crowds are no objects.
-
-    ValueError for another object of JSON.
 
     Source: Lin et al. 2014, Microsoft COCO, https://arxiv.org/abs/1405.0312, https://cocodataset.org/#format-data
     """

@@ -1,12 +1,11 @@
 """Shuffle, pack and resume data without an index: in shards, each with a position of a few numbers.
 
 The records of a stream are dealt out to a fixed number of shards, whatever the number of processes. Each shuffles and
-packs its own, and starts over at its end. Its buffer is not saved: it is read again.
+packs its records, and starts over at its end. Its buffer is not saved: it is read again.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,9 +28,9 @@ MIN_TOTAL = 1000  # records that the share of invalid ones is taken of at least,
 class Stream:
     """Records that are read as they are needed, from files or the Hub, and never all in memory.
 
-    `checks` are what columns must hold; records that fail go to `invalid_records`. `prepare` makes the examples of
-    some records, a list for each. With a `length` the `input_ids` of examples are packed into rows of it. `identity`
-    says which data these are. A `holdout` is that share of the units that the data are read in.
+    `checks` are what columns must hold. `prepare` makes the examples of some records, a list for each. With a `length`
+    the `input_ids` of examples are packed into rows of it. `identity` says which data these are. A `holdout` is a share
+    of the units that the data are read in.
     """
 
     data: IterableDataset
@@ -53,12 +52,6 @@ class Stream:
         """Yield what stands for the content in a fingerprint."""
         yield f"{self.identity} in rows of {self.length}".encode()
 
-    def parts(self, shards: int) -> list[tuple[int, int, int]]:
-        """Return what is dealt out to shards: units, or, where these are too few, every so-many-th record of one."""
-        units = self.units - self.kept
-        strands = -(-shards // units)
-        return [(unit, first, strands) for unit in range(units) for first in range(strands)]
-
     @property
     def units(self) -> int:
         """Return how many units are read one by one."""
@@ -67,14 +60,16 @@ class Stream:
     @property
     def kept(self) -> int:
         """Return how many of them, the last, are kept back; ValueError where nothing would be left."""
-        kept, few = math.ceil(self.units * self.holdout), f"is streamed in {self.units} parts, too few to keep one back"
+        kept = math.ceil(self.units * self.holdout)
         if kept and kept == self.units:
-            mend = "give it a validation split, or leave out streaming=true"
-            raise ValueError(f"holdout={self.holdout}: {self.identity} {few}; {mend}")
+            raise ValueError(
+                f"holdout={self.holdout}: {self.identity} is streamed in {self.units} parts, too few to keep one back; "
+                "give it a validation split, or leave out streaming=true"
+            )
         return kept
 
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
-        """Read the records of a unit, each with its origin."""
+        """Read every so-many-th record of a unit, each with its origin."""
         file, rows = f"part {unit + 1} of {self.identity}", enumerate(self.data.shard(self.units, unit), start=1)
         yield from ({"_file": file, "_row": row, **record} for row, record in islice(rows, first, None, strands))
 
@@ -108,11 +103,9 @@ class Shard:
     recipe: Recipe
     number: int
     start: InitVar[dict[str, Any]]
-    pool: Executor | None = None
-    learnable: int = 0
 
     def __post_init__(self, start: dict[str, Any]) -> None:
-        self.at = Position(**{**start, "waiting": list(start["waiting"])})
+        self.at, self.learnable = Position(**{**start, "waiting": list(start["waiting"])}), 0
 
     def state(self) -> dict[str, Any]:
         """Return the position after the last example, as JSON."""
@@ -122,42 +115,41 @@ class Shard:
         """Yield examples from the position on; ValueError for too many invalid records, or for no examples."""
         while True:
             whole, before = (self.at.part, self.at.row, self.at.taken) == (0, 0, 0), self.learnable
-            yield from self.one_epoch()
+            records = self.records()
+            while window := list(islice(records, self.recipe.data.buffer)):
+                seed = (self.recipe.seed, self.number, self.at.epoch, self.at.window)
+                order = np.random.default_rng(seed).permutation(len(window))
+                yield from self.window([window[index][2] for index in order])
+                self.at.part, self.at.row, _ = window[-1]
+                self.at.window, self.at.taken = self.at.window + 1, 0
             self.check_share(self.at.seen)
             if whole and self.learnable == before:
                 shard = f"shard {self.number + 1} of {self.recipe.data.shards}"
                 raise ValueError(f"{shard} has nothing to learn from; give more data, or a smaller shards=")
             self.at.epoch, self.at.part, self.at.row, self.at.window = self.at.epoch + 1, 0, 0, 0
 
-    def one_epoch(self) -> Iterator[Record]:
-        """Yield examples to the end of the shard's records."""
-        records = self.records()
-        while window := list(islice(records, self.recipe.data.buffer)):
-            seed = (self.recipe.seed, self.number, self.at.epoch, self.at.window)
-            order = np.random.default_rng(seed).permutation(len(window))
-            yield from self.window([window[index][2] for index in order])
-            self.at.part, self.at.row, _ = window[-1]
-            self.at.window, self.at.taken = self.at.window + 1, 0
-
     def records(self) -> Iterator[tuple[int, int, Record]]:
-        """Yield records with how many parts of the epoch lie before them, and how many records of their own part."""
-        parts = self.stream.parts(self.recipe.data.shards)
+        """Yield the records of an epoch with the parts before them, and the records of their part up to them.
+
+        A part is a unit, or, where these are fewer than shards, every so-many-th record of one.
+        """
+        units, shards = self.stream.units - self.stream.kept, self.recipe.data.shards
+        strands = -(-shards // units)
         # Dealt out anew in each epoch: every part to one shard.
-        order = np.random.default_rng((self.recipe.seed, self.at.epoch)).permutation(len(parts))
-        mine = order[self.number :: self.recipe.data.shards].tolist()
-        skip = self.at.row
+        order = np.random.default_rng((self.recipe.seed, self.at.epoch)).permutation(units * strands)
+        mine, skip = order[self.number :: shards].tolist(), self.at.row
         for number, part in enumerate(mine[self.at.part :], start=self.at.part):
-            records = enumerate(self.stream.read(*parts[part]), start=1)
+            unit, first = divmod(part, strands)
+            records = enumerate(self.stream.read(unit, first, strands), start=1)
             yield from ((number, row, record) for row, record in islice(records, skip, None))
             skip = 0
 
     def window(self, records: Sequence[Record]) -> Iterator[Record]:
         """Yield the examples of the buffered records, from the position on."""
         packer = Packer(self.stream.length, self.at.waiting) if self.stream.length else None
-        chunks = [records[start : start + CHUNK] for start in range(self.at.taken, len(records), CHUNK)]
-        work = self.pool.map if self.pool else map
-        for chunk, prepared in zip(chunks, work(self.prepared, chunks), strict=True):
-            for record, made in zip(chunk, prepared, strict=True):
+        for start in range(self.at.taken, len(records), CHUNK):
+            chunk = records[start : start + CHUNK]
+            for record, made in zip(chunk, self.prepared(chunk), strict=True):
                 examples = [] if isinstance(made, InvalidRecord) else made
                 if packer:
                     examples = [row for example in examples for row in packer.add(example["input_ids"])]
@@ -176,15 +168,12 @@ class Shard:
 
     def count(self, record: Record, made: list[Record] | InvalidRecord) -> None:
         """Count a record, and log an invalid one; ValueError where too many are."""
-        valid = not isinstance(made, InvalidRecord)
         self.learnable += isinstance(made, list) and any(len(example.get("input_ids", "?")) for example in made)
-        if self.at.epoch == 0:
-            self.at.seen += 1
-        if not valid:
+        self.at.seen += self.at.epoch == 0
+        if isinstance(made, InvalidRecord):
             message = self.stream.invalid_records.add(record, str(made))
             if self.at.epoch == 0:
-                self.at.bad += 1
-                self.at.first = self.at.first or message
+                self.at.bad, self.at.first = self.at.bad + 1, self.at.first or message
                 self.check_share(max(self.at.seen, MIN_TOTAL))
 
     def check_share(self, seen: int) -> None:

@@ -1,19 +1,29 @@
-"""Read corpora from the columns of files, folders and data sets of the Hub."""
+"""Read corpora, tagged words and chains with their structures from the columns of your own data.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
-from typing import Any
+In dot-bracket notation `((...))` has the pairs (0, 6) and (1, 5), a dot is a residue without one; pairs that cross
+others stand in brackets of another kind: `((..[[.))..]]`. Source: Hofacker et al. 1994,
+https://doi.org/10.1007/BF00818163
+"""
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, ClassVar
 
 import numpy as np
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
+from numpy.typing import NDArray
 
-from qkv.scripts.data.columns import as_numbers
-from qkv.scripts.data.corpus import STREAMED, Corpus, Splits
+from qkv.scripts.data.columns import BRACKETS, UNPAIRED, as_numbers
+from qkv.scripts.data.corpus import STREAMED, Corpus, DataSet, Splits
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
-from qkv.scripts.data.own_tables import labels_of, valid_tables
-from qkv.scripts.data.splits.division import divide_rows
+from qkv.scripts.data.own_tables import class_names, labels_of, valid_tables
+from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
@@ -31,10 +41,7 @@ EVALUATED = 1000  # texts of a stream that are kept for validation, unless the r
 
 
 def read_corpus(recipe: Recipe) -> Corpus:
-    """Read the valid texts of `data=`, or stream those for training; ValueError where columns are missing.
-
-    Where there is no test split a part of the training is for it: see `splits/division.py`.
-    """
+    """Read the valid texts of `data=`, or stream those for training."""
     if recipe.data.streaming:
         return stream_corpus(recipe)
     text, names = recipe.text, list[str]()
@@ -49,9 +56,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
     }
     strata: Splits[Any] = {}
     if numbers := read_numbers(tables, recipe):
-        fifths: Any = np.quantile(numbers["train"], np.arange(1, 5) / 5)
         lists["numbers"] = numbers
-        strata = {name: np.searchsorted(fifths, own).tolist() for name, own in numbers.items()}
     elif text.label:
         strata, names = labels_of(tables, recipe, text.label)
         numbered = {name: number for number, name in enumerate(names)}
@@ -59,9 +64,6 @@ def read_corpus(recipe: Recipe) -> Corpus:
     compared = [lists[role] for role in ("texts", "pairs") if role in lists]
     both = {name: list(map("\n".join, zip(*(own[name] for own in compared), strict=True))) for name in tables}
     division = divide_rows(text_sketches(both), recipe, tables, strata)
-    if numbers:
-        division.report.pop("classes", None)
-        division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
     divided: dict[str, Any] = {role: division.of_lists(own) for role, own in lists.items()}
     return Corpus(**facts, **divided, names=names, report=division.report)
 
@@ -80,11 +82,7 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
 
 
 def stream_corpus(recipe: Recipe) -> Corpus:
-    """Return a corpus whose training texts are a stream, and those for validation, `text.evaluated` at most.
-
-    These are of the validation split, or of the part that the `holdout` keeps back. ValueError where a tokenizer would
-    have to be trained on the stream.
-    """
+    """Return a corpus whose training texts are a stream, with `text.evaluated` texts for validation at most."""
     kind, column = recipe.text.tokenizer, recipe.text.column
     if recipe.model.init is None and kind in MAKERS and kind != "bytes":
         raise ValueError(
@@ -110,3 +108,126 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
         records = iter(read_split(recipe, checked_columns(stream.checks), "validation", streaming=True))
     valid = (attempt(validate, record, stream.checks) for record in records)
     yield from (record for record in valid if not isinstance(record, InvalidRecord))
+
+
+@dataclass(frozen=True)
+class TaggedWords(DataSet):
+    """Rows of words in splits, and of each word the number of its tag in `names`."""
+
+    words: Splits[list[str]]
+    tags: Splits[list[int]]
+    names: list[str]
+    row_fields: ClassVar[Sequence[str]] = ("words", "tags")
+
+
+def read_tagged_words(recipe: Recipe) -> TaggedWords:
+    """Read words and tags, in splits by the rarest tag of each row; ValueError where a column is missing."""
+    column, label = recipe.text.column, recipe.text.label
+    if label is None:
+        raise ValueError(f"architecture={recipe.model.architecture!r} learns tags; name their column: text.label=tags")
+    tables, facts = valid_tables(recipe, {(column, label): check_tagged})
+    rows = {name: list(map(check_tagged, table[column], table[label])) for name, table in tables.items()}
+    words, tags = ({name: [row[side] for row in own] for name, own in rows.items()} for side in (0, 1))
+    kind = getattr(tables["train"].features[label], "feature", None)
+    if isinstance(kind, ClassLabel):
+        tags = {name: [[kind.names[int(tag)] for tag in own] for own in rows] for name, rows in tags.items()}
+    known = class_names({name: chain(*rows) for name, rows in tags.items()}, recipe, label)
+    counts = Counter(tag for own in tags["train"] for tag in set(own))
+    rarest = {name: [min(own, key=lambda tag: (counts[tag], tag)) for own in rows] for name, rows in tags.items()}
+    texts = {name: [" ".join(each) for each in own] for name, own in words.items()}
+    division = divide_rows(text_sketches(texts), recipe, tables, rarest)
+    divided = division.of_lists(tags)
+    numbers = {name: [list(map(known.index, own)) for own in rows] for name, rows in divided.items()}
+    report = division.report | {"classes": class_counts({name: [*chain(*rows)] for name, rows in divided.items()})}
+    return TaggedWords(**facts, words=division.of_lists(words), tags=numbers, names=known, report=report)
+
+
+def check_tagged(words: Any, tags: Any) -> tuple[list[str], list[str]]:
+    """Return words and their tags; InvalidRecord where there are none, or not a tag for each word."""
+    words, tags = as_list(words), as_list(tags)
+    if len(words) != len(tags):
+        raise InvalidRecord(f"{len(words)} words, but {len(tags)} tags")
+    if not all(word.strip() for word in words + tags):
+        raise InvalidRecord("an empty word or tag")
+    return words, tags
+
+
+def as_list(value: Any) -> list[str]:
+    """Return a list of words, given as such, as JSON, as Python writes it, or with spaces between them."""
+    if isinstance(value, str) and not value.startswith("["):
+        value = value.split()
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError):
+            value = parse(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        raise InvalidRecord("a list that does not end, or is written neither as JSON nor as Python does")
+    if not isinstance(value, list) or not value or any(each is None for each in value):
+        raise InvalidRecord("missing" if not value else f"{type(value).__name__}, expected lists of words and tags")
+    return [str(each) for each in value]
+
+
+@dataclass(frozen=True)
+class SecondaryStructures(DataSet):
+    """Chains in splits, a letter for each residue, and the residues that pair, in dot-bracket notation."""
+
+    sequences: Splits[str]
+    structures: Splits[str]
+    row_fields: ClassVar[Sequence[str]] = ("sequences", "structures")
+
+
+def read_structures(recipe: Recipe) -> SecondaryStructures:
+    """Read chains and structures, the columns `text.column` and `text.label`; ValueError where one is missing."""
+    column, label = recipe.text.column, recipe.text.label
+    if label is None:
+        raise ValueError(
+            f"architecture={recipe.model.architecture!r} learns structures; name their column: text.label=structure"
+        )
+    tables, facts = valid_tables(recipe, {(column, label): check_folded})
+    sequences, structures = (
+        {name: list(map(str.strip, table[each])) for name, table in tables.items()} for each in (column, label)
+    )
+    division = divide_rows(text_sketches(sequences), recipe, tables)
+    return SecondaryStructures(
+        **facts, sequences=division.of_lists(sequences), structures=division.of_lists(structures),
+        report=division.report,
+    )  # fmt: skip
+
+
+def check_chain(value: Any) -> str:
+    """Return a chain without the spaces around it; InvalidRecord where it is empty, or has a space within."""
+    chain = check_text(value).strip()
+    if any(letter.isspace() for letter in chain):
+        raise InvalidRecord("a space within the chain, of which each letter is a residue")
+    return chain
+
+
+def check_folded(sequence: Any, structure: Any) -> None:
+    """Raise InvalidRecord for no chain or structure, or for one of each with different lengths."""
+    residues, places = len(check_chain(sequence)), check_text(structure).strip()
+    if residues != len(places):
+        raise InvalidRecord(f"{residues} residues, but a structure of {len(places)}")
+    partners_of(places)
+
+
+def partners_of(structure: str) -> NDArray[np.int64]:
+    """Return the place of the residue that each one pairs with (L,), -1 where there is none."""
+    opened: dict[str, list[int]] = {bracket: [] for bracket in BRACKETS.values()}
+    partners = np.full(len(structure), -1)
+    for place, mark in enumerate(structure):
+        if mark in opened:
+            opened[mark].append(place)
+        elif mark in BRACKETS:
+            if not opened[BRACKETS[mark]]:
+                raise InvalidRecord(f"{mark!r} at place {place + 1} closes nothing")
+            first = opened[BRACKETS[mark]].pop()
+            partners[first], partners[place] = place, first
+        elif mark not in UNPAIRED:
+            raise InvalidRecord(f"{mark!r} at place {place + 1} is no dot or bracket")
+    for place in sorted(place for places in opened.values() for place in places):
+        raise InvalidRecord(f"{structure[place]!r} at place {place + 1} is never closed")
+    return partners
+
+
+def contact_map(structure: str) -> NDArray[np.int64]:
+    """Return 1 for two residues that pair, else 0 (L, L)."""
+    return (partners_of(structure)[:, None] == np.arange(len(structure))).astype(np.int64)

@@ -1,12 +1,11 @@
-"""Train tokenizers on the spot, the same ones every time, load trained ones, and tokenize texts.
+"""Train tokenizers on the spot, the same ones every time, load trained ones, tokenize texts, and count truncated ones.
 
 Source: byte-level BPE: Radford et al. 2019, §2.2, Language Models are Unsupervised Multitask Learners. WordPiece:
     Schuster & Nakajima 2012, https://doi.org/10.1109/ICASSP.2012.6289079
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,7 @@ PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
 TYPED = {"mask", "bos"}
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 LONG_WORD = re.compile(r"(\w{1000}|[^\w\s]{1000})")
-
-
-@dataclass(frozen=True)
-class BatchTokenizer:
-    """Tokenizes texts together, in the threads of the tokenizer."""
-
-    tokenizer: PreTrainedTokenizerFast
-
-    def __call__(self, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
-        """Return the ids of each text, as `tokenize` does."""
-        return tokenize(self.tokenizer, texts, **options)
+WARNED, FITTING = 0.05, 0.95  # the share of truncated texts that is a warning, and of training texts that should fit
 
 
 def tokenizer_for(
@@ -45,9 +34,8 @@ def tokenizer_for(
 ) -> PreTrainedTokenizerFast:
     """Return the recipe's tokenizer, trained on these texts, or that of the model in `init`.
 
-    `template` says which special tokens stand around a text, `pair` around two, and `needs` are the kinds of special
-    tokens that there have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer
-    without these.
+    `template` says which special tokens stand around a text, `pair` around two. ValueError for a folder without a
+    tokenizer, and for one without the kinds of special tokens in `needs`, such as "mask".
     """
     length, init = recipe.text.length, recipe.model.init
     where = recipe.text.tokenizer if init is None else str(pretrained_folder(init))
@@ -68,13 +56,6 @@ def tokenizer_for(
         pad_token=PAD, eos_token=END, sep_token=END, bos_token=START, cls_token=START, unk_token=UNKNOWN,
         mask_token=MASK,
     )  # fmt: skip
-
-
-def cached_tokenizer(
-    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = (), pair: str = ""
-) -> BatchTokenizer:
-    """Return the recipe's tokenizer, to be called with many texts."""
-    return BatchTokenizer(tokenizer_for(recipe, texts, template, needs, pair))
 
 
 def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
@@ -104,11 +85,17 @@ def divided(texts: Sequence[str]) -> Iterator[str]:
     return (LONG_WORD.sub(r"\1 ", text) for text in texts)
 
 
-def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
-    """Train byte-level BPE, which encodes any text without loss."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+def byte_level(model: models.BPE, *, use_regex: bool = True) -> Tokenizer:
+    """Make a tokenizer over bytes, which encodes any text without loss."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train byte-level BPE."""
+    tokenizer = byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=ALPHABET, show_progress=False
     )
@@ -118,10 +105,7 @@ def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
 
 def single_bytes(texts: Sequence[str], size: int) -> Tokenizer:
     """Make a token of each of the 256 bytes."""
-    tokenizer = Tokenizer(models.BPE(vocab=numbered(ALPHABET), merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
+    return byte_level(models.BPE(vocab=numbered(ALPHABET), merges=[]), use_regex=False)
 
 
 def numbered(words: Iterable[str]) -> dict[str, int]:
@@ -130,7 +114,9 @@ def numbered(words: Iterable[str]) -> dict[str, int]:
 
 
 def word_level(units: set[str], size: int, kind: str) -> Tokenizer:
-    """Make a token of each of these units; ValueError where there are too many."""
+    """Make a token of each of these units; ValueError where there are too many, or one is a special token."""
+    if taken := sorted(units & set(SPECIAL)):
+        raise ValueError(f"the texts have {taken[0]!r}, a control token of text.tokenizer={kind}; take bpe")
     vocabulary = numbered(sorted(units))
     if len(vocabulary) > size:
         raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(units)} {kind} need")
@@ -147,10 +133,7 @@ def characters(texts: Sequence[str], size: int) -> Tokenizer:
 
 def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
     """Make a token of each word between spaces that occurs in the texts."""
-    words = {word for text in texts for word in text.split()}
-    if taken := sorted(words & set(SPECIAL)):
-        raise ValueError(f"the texts have {taken[0]!r}, a control token of text.tokenizer=words; take bpe")
-    tokenizer = word_level(words, size, "words")
+    tokenizer = word_level({word for text in texts for word in text.split()}, size, "words")
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
 
@@ -203,3 +186,40 @@ def config_fields(tokenizer: PreTrainedTokenizerBase, **others: Any) -> dict[str
     """Return what a model's config says about its tokens, and other fields of it."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}, **others}
+
+
+def truncate(tokenizer: Any, texts: Sequence[str], length: int) -> tuple[list[np.ndarray], list[int]]:
+    """Return the tokens of each text, of which at most `length` are kept, and how many it had."""
+    rows = tokenize(tokenizer, texts)
+    lengths = [len(row) for row in rows]
+    long = [row for row, own in enumerate(lengths) if own > length]
+    # By the tokenizer, which keeps the special tokens around a text.
+    kept = tokenize(tokenizer, [texts[row] for row in long], truncation=True, max_length=length)
+    for row, tokens in zip(long, kept, strict=True):
+        rows[row] = tokens
+    return rows, lengths
+
+
+def count_truncated(lengths: Mapping[str, Sequence[int]], length: int, field: str = "text.length") -> dict[str, Any]:
+    """Count the texts of each split that were truncated to the length that a `field` sets; say which would fit most."""
+    cut = {split: sum(one > length for one in own) for split, own in lengths.items()}
+    shares = {split: count / max(len(lengths[split]), 1) for split, count in cut.items()}
+    enough = int(np.quantile(lengths["train"], FITTING, method="higher")) if lengths.get("train") else length
+    return {"field": field, "length": length, "texts": cut, "share": shares, "enough": max(enough, length)}
+
+
+def is_much(counts: Mapping[str, Any]) -> bool:
+    """Tell whether so many texts of a split were truncated that it has to be said first."""
+    return bool(max(counts["share"].values(), default=0) > WARNED)
+
+
+def truncated_sentence(counts: Mapping[str, Any]) -> str:
+    """Say how many texts were truncated, and which value of the field would leave most whole; empty for none."""
+    shares, field = counts.get("share", {}), counts.get("field")
+    some = [f"{count:,} of the {split} split ({100 * shares[split]:.2f} %)"
+            for split, count in counts.get("texts", {}).items() if count]  # fmt: skip
+    if not some:
+        return ""
+    longer = f"; {field}={counts['enough']} would leave {100 * FITTING:.0f} % of the training texts whole"
+    told = f"Texts were truncated to {f'{field}=' * bool(field)}{counts['length']} tokens: {', '.join(some)}"
+    return told + (longer if field and counts["enough"] > counts["length"] else "") + "."

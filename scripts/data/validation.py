@@ -34,7 +34,7 @@ def check_text(value: Any) -> str:
 
 
 def check_class(value: Any) -> Any:
-    """Return the name or number of a class, or a number; InvalidRecord where there is none."""
+    """Return the name or number of a class."""
     if value is None or value != value or (isinstance(value, str) and not value.strip()):
         raise InvalidRecord("missing")
     return check_number(value) if isinstance(value, float) else value
@@ -53,14 +53,11 @@ def check_number(value: Any) -> float:
 
 def check_label(value: Any, names: Sequence[str]) -> int:
     """Return the number of a class, which may be given by its name; -1 is no class, as in data sets of the Hub."""
-    if isinstance(value, str) and value in names:
+    if value in names:
         return names.index(value)
-    if isinstance(value, str):
-        raise InvalidRecord(f"label {value!r} is not known")
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a label")
-    if not 0 <= value < len(names):
-        raise InvalidRecord(f"label {value} is not in 0 to {len(names) - 1}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(names):
+        known = f"expected a name or 0 to {len(names) - 1}"
+        raise InvalidRecord("missing" if value is None else f"label {value!r}, {known}")
     return value
 
 
@@ -112,7 +109,7 @@ def checked_columns(checks: Checks) -> list[str]:
 
 
 def validate(record: Record, checks: Checks) -> Record:
-    """Return the record's own columns, as the checks give them; InvalidRecord names the first that is wrong."""
+    """Return the columns of a record as the checks give them; InvalidRecord names the first that is wrong."""
     if record.get("_invalid") is not None:
         raise InvalidRecord(record["_invalid"])
     columns = {name: value for name, value in record.items() if name not in ORIGIN}
@@ -126,36 +123,38 @@ def validate(record: Record, checks: Checks) -> Record:
 
 
 class RecordValidation:
-    """The invalid records of a run, logged in `bad-records.jsonl` of its folder, and their summary for its record.
-
-    More than a `share` of them ends the run with a ValueError that names the first. A record is logged once, however
-    often a stream or a resumed run reads it.
-    """
+    """The invalid records of a run, each once, logged in its `bad-records.jsonl`; more than a `share` end the run."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share
         self.path: Path | None = None
-        self.known: set[tuple[str, int]] = set()
-        self.skipped: list[Record] = []
+        self.lines: dict[tuple[str, int], Record] = {}
 
     def open(self, folder: Path, *, is_main: bool) -> None:
         """Log the records that were gathered so far, by one process for all, and the later ones at once."""
         self.path = folder / "bad-records.jsonl"
-        before = read_lines(self.path)
-        written = {(line["file"], line["row"]) for line in before}
-        lines = before + [line for line in self.skipped if (line["file"], line["row"]) not in written]
-        if is_main and lines:  # anew, for a kill may have cut its last line
-            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
-        self.known |= written
+        self.lines = {(line["file"], line["row"]): line for line in self.logged()} | self.lines
+        if is_main and self.lines:  # anew, for a kill may have cut its last line
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.skipped))
+
+    @property
+    def skipped(self) -> list[Record]:
+        """Return the invalid records that this process knows."""
+        return list(self.lines.values())
+
+    def logged(self) -> list[Record]:
+        """Return all records of the log that are whole, or those that were gathered before there is one."""
+        if self.path is None or not self.path.exists():
+            return [] if self.path else self.skipped
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def add(self, record: Mapping[str, Any], reason: str) -> str:
         """Log an invalid record; return its file, row and reason in words."""
         line = {"file": record["_file"], "row": record["_row"], "reason": reason}
-        if (key := (line["file"], line["row"])) not in self.known:
-            self.known.add(key)
-            self.skipped.append(line)
-            if self.path:
-                # In one piece, for other processes write too.
+        if (key := (line["file"], line["row"])) not in self.lines:
+            self.lines[key] = line
+            if self.path:  # in one piece, for other processes write too
                 with full_disk_named(self.path), self.path.open("a", encoding="utf-8") as opened:
                     opened.write(json.dumps(line) + "\n")
         return "{file}, row {row}: {reason}".format(**line)
@@ -170,36 +169,27 @@ class RecordValidation:
 
     def summary(self) -> dict[str, Any]:
         """Return how many records were skipped, and the most frequent reasons."""
-        lines = read_lines(self.path) if self.path else self.skipped
-        reasons = Counter(line["reason"] for line in lines)
-        return {"skipped": len(lines), "reasons": dict(reasons.most_common(10))}
-
-
-def read_lines(path: Path) -> list[Record]:
-    """Read the whole lines of a file, if it is there: a kill may have cut the last."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        reasons = Counter(line["reason"] for line in self.logged())
+        return {"skipped": reasons.total(), "reasons": dict(reasons.most_common(10))}
 
 
 def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processes: int | None = None) -> Dataset:
-    """Return the valid records of a table, without the columns of their origin.
-
-    All are validated once, before the training; a second run finds the result in datasets' cache. ValueError where too
-    many are invalid.
-    """
+    """Return the valid records of a table, without the columns of their origin."""
     # Typed beforehand: a first batch of reasons that are all missing does not say that they are texts.
     features = Features({"_reason": Value("string")})
     mapped = data.map(partial(reasons_of, checks=dict(checks)), batched=True, batch_size=100, features=features,
                       remove_columns=data.column_names, num_proc=processes, desc="validating records")  # fmt: skip
     reasons = mapped["_reason"][:]
-    invalid = [index for index, reason in enumerate(reasons) if reason is not None]
-    has_origin, name = "_file" in data.column_names, str(data.info.dataset_name or "data")
-    origins: Any = data.select_columns(list(ORIGIN)) if has_origin else [
-        {"_file": name, "_row": row} for row in range(1, len(data) + 1)
-    ]  # fmt: skip
-    messages = [log.add(origins[index], reasons[index]) for index in invalid]
+    invalid = [row for row, reason in enumerate(reasons) if reason is not None]
+    origin: dict[str, Any] = {
+        "_file": [str(data.info.dataset_name or "data")] * len(data),
+        "_row": range(1, len(data) + 1),
+    }
+    if "_file" in data.column_names:
+        origin = {name: data[name] for name in origin}
+    messages = [log.add({name: own[row] for name, own in origin.items()}, reasons[row]) for row in invalid]
     log.check_share(len(invalid), len(data), messages[0] if messages else "")
-    valid = data.select([index for index, reason in enumerate(reasons) if reason is None]) if invalid else data
+    valid = data.select([row for row, reason in enumerate(reasons) if reason is None]) if invalid else data
     return valid.remove_columns([name for name in ORIGIN if name in valid.column_names])
 
 

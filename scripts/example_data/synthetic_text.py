@@ -1,18 +1,24 @@
-"""Synthetic texts and their targets: copies, reversals, and number words in French."""
+"""Synthetic texts: copies, reversals, number words in French, and tables of keys to look up far behind them."""
 
 import math
 import string
+from typing import Any
 
 import numpy as np
 
 from qkv.scripts.common.resources import table
 from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.data.splits.division import TEST_EVERY
+from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.recipes.schema import Recipe
 
 LETTERS = np.array(list(string.ascii_lowercase))
 LETTERS_HOME = "https://docs.python.org/3/library/string.html#string.ascii_lowercase"
 LIMIT = 1_000_000
 RULES = "https://en.wikipedia.org/wiki/French_numerals"
+RECALL_HOME = "https://arxiv.org/abs/2312.04927"
+VALUES = 16
+SHORTEST = 2  # lengths of the table: the shortest training text that begins with one
 WORDS = table(__file__)
 
 
@@ -84,3 +90,38 @@ def french(number: int) -> str:
         spelled = spelled[:-2] + " "  # before mille, which is a number itself, vingt and cent take no plural
     plural = "s" * (size == 100 and many > 1 and not rest)
     return f"{spelled}{name}{plural}" + (f" {french(rest)}" if rest else "")
+
+
+def associative_recall(recipe: Recipe) -> TaggedWords:
+    """Make texts of a table of `text.symbols` keys and their values, then keys, each with its value as its tag.
+
+    No word but those of the table tells a value: what is read of it has to come all the way. Tests have `text.length`
+    words, less the two of a tokenizer's template. Texts of training are shorter, evenly in the logarithm of their
+    length, for a table is learned to be read where it is near.
+
+    Source: Arora et al. 2024, Zoology, §3 (multi-query associative recall), https://arxiv.org/abs/2312.04927, with
+        values as tags
+    """
+    random, keys, most = np.random.default_rng(0), recipe.text.symbols, recipe.text.length - 2
+    least = min(SHORTEST * keys, most)
+    if least <= keys:
+        table = f"a table of text.symbols={keys} keys; take at least {SHORTEST * keys + 2}"
+        raise ValueError(f"text.length={recipe.text.length} has no room behind {table}")
+    lengths = np.exp(random.uniform(np.log(least), np.log(most + 1), size=recipe.text.made)).astype(int)
+    lengths[::TEST_EVERY] = most
+    rows = [draw_table_and_keys(random, keys, length - keys) for length in lengths]
+    train = [row for place, row in enumerate(rows) if place % TEST_EVERY]
+    sides: Any = (
+        {"train": [row[side] for row in train], "test": [row[side] for row in rows[::TEST_EVERY]]} for side in (0, 1)
+    )
+    words, tags = sides
+    title = f"tables of {keys} keys and their values, and keys to look up"
+    return TaggedWords("associative-recall", title, RECALL_HOME, words, tags, [f"v{value}" for value in range(VALUES)])
+
+
+def draw_table_and_keys(random: np.random.Generator, keys: int, count: int) -> tuple[list[str], list[int]]:
+    """Draw a table of all keys in any order, and `count` keys; return the words, and the value of each."""
+    values, order = random.integers(VALUES, size=keys), random.permutation(keys)
+    asked = random.integers(keys, size=count)
+    words = [*(f"k{key}=v{values[key]}" for key in order), *(f"k{key}" for key in asked)]
+    return words, values[np.concatenate((order, asked))].tolist()

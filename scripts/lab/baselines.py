@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, Corpus, Splits
-from qkv.scripts.data.structures import contact_map
+from qkv.scripts.data.text_columns import contact_map
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.image_classification import ImageClassification

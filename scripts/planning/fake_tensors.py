@@ -1,4 +1,4 @@
-"""Stand-ins on fake tensors for operations whose shapes depend on data, or whose kernels are those of a CPU."""
+"""Stand-ins on fake tensors for operations whose shapes depend on data, or whose kernels a CPU alone has."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,7 +82,7 @@ class StandInMode(TorchDispatchMode):
 
 @contextmanager
 def data_independent(*, fused: bool = False) -> Iterator[None]:
-    """Let a training step of any model run on fake tensors; with `fused`, dropout is that of GPUs."""
+    """Let a training step of any model run on fake tensors; with `fused`, dropout is a GPU's."""
     stand_ins = (*STAND_INS, FUSED) if fused else STAND_INS
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     try:

@@ -30,7 +30,7 @@ def part_configs(config: Any) -> list[Any]:
 
 
 def example_sizes(head: Head, config: Any, largest: Sizes) -> Sizes:
-    """Return the sizes of an example, of a head that reads it: those of its config, up to the largest."""
+    """Return the sizes of an example of a head: the sizes of its config, up to the largest."""
     if head.inputs == "scene":
         objects = min(largest["objects"], config.num_queries)
         return {"height": largest["height"], "width": largest["width"], "objects": objects}

@@ -1,4 +1,4 @@
-"""Track the memory of a step: the bytes of all storages, by what they are for."""
+"""Track the memory of a step: the bytes of all storages by kind."""
 
 import weakref
 from collections import Counter
@@ -74,7 +74,7 @@ class MemoryTracker(TorchDispatchMode):
         self.now[kind] -= size
 
     def label(self, tensors: Iterable[Tensor], kind: str) -> None:
-        """Say what tensors are for."""
+        """Set the kind of tensors."""
         for tensor in tensors:
             self.add(local(tensor).untyped_storage(), kind)
 

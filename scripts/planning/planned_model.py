@@ -99,7 +99,7 @@ def trained_head(architecture: str) -> Head:
 
 
 def trained_class(config: Any) -> Any:
-    """Return the class that a preset's paper trains: of those that take its config, the one whose head comes first."""
+    """Return the class that a preset's paper trains: among classes of its config, the first in the table of heads."""
     classes = [getattr(modeling, name) for name in TRAINED if getattr(modeling, name).config_class is type(config)]
     return min(classes, key=lambda kind: HEADS.index(trained_head(kind.__name__)))
 
@@ -131,7 +131,7 @@ def load_recipe(name: str, words: Sequence[str]) -> Recipe:
 
 
 def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:
-    """Return config fields that follow from the data, those of a part nested, and sizes of examples.
+    """Return config fields that follow from the data, nested for parts, and sizes of examples.
 
     Data that are not generated have as many tokens and pixels as the recipe allows, in images of 4:3.
     """

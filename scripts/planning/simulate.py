@@ -45,7 +45,7 @@ class Setup:
 
     @property
     def data_parallel(self) -> int:
-        """The number of devices with data of their own."""
+        """The number of devices with different data."""
         return self.world_size // self.split
 
 
@@ -58,7 +58,7 @@ class Step:
 
 
 def count_parameters(planned: PlannedModel) -> dict[str, int]:
-    """Count all parameters, those of embedding tables, and those that are trained; tied ones once."""
+    """Count all parameters, embedding tables, and trained parameters; tied ones once."""
     model = planned.without_weights()
     model.tie_weights()
     total = model.num_parameters()
@@ -102,7 +102,7 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
 
 
 def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:
-    """Add DDP: gradients are reduced in buckets of their own, in single precision, which are never freed."""
+    """Add DDP's gradient buckets, in single precision, which are never freed."""
     size = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     reduced = Collective("all-reduce", setup.world_size)
     reduced.add(size)

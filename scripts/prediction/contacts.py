@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.structures import check_chain
+from qkv.scripts.data.text_columns import check_chain
 from qkv.scripts.prediction.generation import batched
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source

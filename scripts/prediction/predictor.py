@@ -6,7 +6,7 @@ from typing import Any
 
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.tagged_words import as_list
+from qkv.scripts.data.text_columns import as_list
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts

@@ -28,14 +28,14 @@ def names() -> list[str]:
 
 
 def is_data(name: str) -> bool:
-    """Tell whether a name is that of data to infer a recipe from: a file or folder here, or author/name on the Hub."""
+    """Tell whether a name means data to infer a recipe from: a file or folder here, or author/name on the Hub."""
     if name in names() or name.endswith((".yaml", ".yml")):
         return False
     return bool(local_files(name)) or ("/" in name and not is_path(name))
 
 
 def is_path(name: str) -> bool:
-    """Tell whether a name that nothing here has is that of a file all the same: ./x, ~/x, or x.csv in a folder here."""
+    """Tell whether an unknown name looks like a file: ./x, ~/x, or x.csv in a folder here."""
     return name.startswith((".", "/", "~")) or bool(Path(name).suffix and Path(name).parent.exists())
 
 
@@ -115,7 +115,7 @@ def build(values: Fields) -> Recipe:
 
 
 def changed(recipe: Recipe, **values: Any) -> Recipe:
-    """Return a recipe with other values; those of a group as a dict of all of it."""
+    """Return a recipe with other values; a group as a dict of all its values."""
     return build(flat(recipe) | values)
 
 

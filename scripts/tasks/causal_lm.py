@@ -10,7 +10,7 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
-from qkv.scripts.data.tokenization import byte_counts, cached_tokenizer, config_fields
+from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
@@ -39,18 +39,17 @@ class CausalLM(TextGeneration):
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.corpus, self.length = corpus, recipe.text.length
         texts = [*corpus.texts.get("train", []), *corpus.targets.get("train", [])]
-        self.tokenize = cached_tokenizer(recipe, texts, needs=self.needs)
+        self.tokenizer = tokenizer = tokenizer_for(recipe, texts, needs=self.needs)
         splits: dict[str, Any] = {name: self.rows(name) for name in corpus.texts}
         longest = max([self.length, *(split.columns["input_ids"].shape[1] for split in splits.values())])
         if corpus.stream:
             splits["train"] = corpus.stream(self.examples_of, self.length)
-        tokenizer = self.tokenize.tokenizer
         super().__init__(corpus, splits, tokenizer, config_fields(tokenizer, max_position_embeddings=longest))
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, and an end token."""
-        end = self.tokenize.tokenizer.eos_token_id
-        return [[*row.tolist(), end] for row in self.tokenize(texts)]
+        end = self.tokenizer.eos_token_id
+        return [[*row.tolist(), end] for row in tokenize(self.tokenizer, texts)]
 
     def examples_of(self, texts: Sequence[str]) -> list[list[Record]]:
         """Return the example of each text of a stream."""
@@ -59,7 +58,7 @@ class CausalLM(TextGeneration):
     def rows(self, split: str) -> Columns:
         """Pack the documents of a split into rows, with the number of bytes that are predicted in each."""
         rows = Columns(stack(list(pack(self.documents(self.corpus.texts[split]), self.length))))
-        counts = byte_counts(self.tokenize.tokenizer)
+        counts = byte_counts(self.tokenizer)
         if counts is not None:
             labels = rows.columns["labels"]
             rows.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
@@ -89,9 +88,11 @@ class TargetLM(CausalLM):
 
     def rows(self, split: str) -> Columns:
         """Join each text, a start token, its target and an end token."""
-        tokenizer = self.tokenize.tokenizer
-        prompts = [np.append(row, tokenizer.bos_token_id) for row in self.tokenize(self.corpus.texts[split])]
-        answers = [np.append(row, tokenizer.eos_token_id) for row in self.tokenize(self.corpus.targets[split])]
+        tokenizer = self.tokenizer
+        prompts = [np.append(row, tokenizer.bos_token_id) for row in tokenize(tokenizer, self.corpus.texts[split])]
+        answers = [
+            np.append(row, tokenizer.eos_token_id) for row in tokenize(self.tokenizer, self.corpus.targets[split])
+        ]
         both = [np.concatenate(pair) for pair in zip(prompts, answers, strict=True)]
         labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(prompts, answers, strict=True)]
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
@@ -102,7 +103,7 @@ class TargetLM(CausalLM):
 
     def sample(self) -> dict[str, Any]:
         text = first(self.corpus.texts)
-        return {"prompt": shorten(text) + self.tokenize.tokenizer.bos_token} if text else {}
+        return {"prompt": shorten(text) + self.tokenizer.bos_token} if text else {}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         wanted = batch["labels"][:, 1:]

@@ -1,7 +1,6 @@
 """Prediction of contacts: which residues of a chain touch when it is folded, such as the base pairs of RNA."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import torch
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.structures import SecondaryStructures, partners_of
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
-from qkv.scripts.data.truncation import count_truncated, truncate
+from qkv.scripts.data.text_columns import SecondaryStructures, partners_of
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import APART, CONTACT
 from qkv.scripts.tasks.task import Answer, Task, first, grid, predict
@@ -41,9 +39,7 @@ class ContactPrediction(Task):
         self.ends = ends_of(recipe.model.architecture)
         self.tokenizer = tokenizer_for(recipe, data.sequences.get("train", []), TEMPLATES[recipe.model.architecture])
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED, "_whole": IGNORED}
-        tokens = {
-            name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
-        }
+        tokens = {name: truncate(self.tokenizer, own, self.length) for name, own in data.sequences.items()}
         lengths = {name: own for name, (_, own) in tokens.items()}
         for name, own in data.sequences.items():
             check_residues(own, lengths[name], self.ends)

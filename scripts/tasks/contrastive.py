@@ -17,8 +17,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, CLIPImageProcessorPi
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import CaptionData
 from qkv.scripts.data.pretrained import pretrained_folder
-from qkv.scripts.data.tokenization import ALPHABET, config_fields, tokenize
-from qkv.scripts.data.truncation import count_truncated
+from qkv.scripts.data.tokenization import ALPHABET, config_fields, count_truncated, tokenize
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure

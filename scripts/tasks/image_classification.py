@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.data.augmentation import augment
 from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.image import augment
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Augmentation, Recipe

@@ -16,7 +16,7 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, cached_tokenizer, config_fields
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task
@@ -37,8 +37,7 @@ class MaskedLM(Task):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.corpus, self.length, self.share, self.seed = corpus, recipe.text.length, recipe.text.mask, recipe.seed
-        self.tokenize = cached_tokenizer(recipe, corpus.texts.get("train", []), ENCODER_TEMPLATE, NEEDS)
-        self.tokenizer = self.tokenize.tokenizer
+        self.tokenizer = tokenizer_for(recipe, corpus.texts.get("train", []), ENCODER_TEMPLATE, NEEDS)
         self.special = torch.tensor(sorted(self.tokenizer.all_special_ids))
         splits: dict[str, Any] = {}
         for name, texts in corpus.texts.items():
@@ -57,7 +56,7 @@ class MaskedLM(Task):
         start, end, room = [self.tokenizer.cls_token_id], [self.tokenizer.sep_token_id], self.length - 2
         return [
             [np.concatenate((start, row[first : first + room], end)) for first in range(0, len(row), room)]
-            for row in self.tokenize(texts, add_special_tokens=False)
+            for row in tokenize(self.tokenizer, texts, add_special_tokens=False)
         ]
 
     def examples_of(self, texts: Sequence[str]) -> list[list[Record]]:

@@ -9,13 +9,16 @@ from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
-from qkv.scripts.data.structures import SecondaryStructures, read_structures
-from qkv.scripts.data.tagged_words import TaggedWords, read_tagged_words
-from qkv.scripts.data.text_columns import read_corpus
-from qkv.scripts.example_data import documentation, long_texts, shapes, synthetic_text
-from qkv.scripts.example_data.digit_drawings import digit_drawings
-from qkv.scripts.example_data.digits import digits
-from qkv.scripts.example_data.rna_folds import rna_folds
+from qkv.scripts.data.text_columns import (
+    SecondaryStructures,
+    TaggedWords,
+    read_corpus,
+    read_structures,
+    read_tagged_words,
+)
+from qkv.scripts.example_data import documentation, shapes, synthetic_text
+from qkv.scripts.example_data.digits import digit_drawings, digits
+from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
@@ -40,7 +43,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     ObjectData: {"shapes-detect": shapes.scenes},
     SpeechData: {"spoken-digits": spoken_digits},
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
-    TaggedWords: {"associative-recall": long_texts.associative_recall},
+    TaggedWords: {"associative-recall": synthetic_text.associative_recall},
     SecondaryStructures: {"rna-folds": rna_folds},
     Corpus: {
         "copy": synthetic_text.copy,

@@ -6,8 +6,7 @@ from typing import Any
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, cached_tokenizer, config_fields
-from qkv.scripts.data.truncation import count_truncated, truncate
+from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Answer, Task
 
@@ -47,8 +46,8 @@ class Seq2Seq(GreedyDecoding, Task):
         if not corpus.targets:
             raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers")
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
-        tokenize = cached_tokenizer(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
-        self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length
+        self.tokenizer = tokenizer_for(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
+        self.corpus, length = corpus, recipe.text.length
         self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
         metrics = SENTENCES if any(" " in target for target in learned[1]) else WORDS
@@ -56,7 +55,7 @@ class Seq2Seq(GreedyDecoding, Task):
         splits, start, lengths = {}, 0, {}
         for name, texts in corpus.texts.items():
             rows = {"input_ids": texts, "labels": corpus.targets[name]}
-            tokens = {key: truncate(tokenize, each, length) for key, each in rows.items()}
+            tokens = {key: truncate(self.tokenizer, each, length) for key, each in rows.items()}
             columns = {key: (each, self.fills[key]) for key, (each, _) in tokens.items()}
             lengths[name] = [max(both) for both in zip(*(own for _, own in tokens.values()), strict=True)]
             splits[name] = padded_columns(columns, _target=range(start, start + len(texts)))

@@ -33,10 +33,10 @@ from qkv.scripts.data.tokenization import (
     START,
     UNKNOWN,
     config_fields,
+    count_truncated,
     tokenize,
     tokenizer_for,
 )  # fmt: skip
-from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import check_audio, check_text, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding

@@ -12,8 +12,14 @@ from qkv.scripts.data.collate import pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.pretrained import is_regression
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cached_tokenizer, config_fields
-from qkv.scripts.data.truncation import count_truncated, truncate
+from qkv.scripts.data.tokenization import (
+    ENCODER_TEMPLATE,
+    PAIR_TEMPLATE,
+    config_fields,
+    count_truncated,
+    tokenizer_for,
+    truncate,
+)
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
@@ -27,8 +33,9 @@ class TextTask(Task):
     def __init__(self, recipe: Recipe, corpus: Corpus, **fields: Any) -> None:
         self.corpus, self.length = corpus, recipe.text.length
         texts = [*corpus.texts.get("train", []), *corpus.pairs.get("train", [])]
-        self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
-        tokenizer = self.tokenize.tokenizer
+        pair = PAIR_TEMPLATE if corpus.pairs else ""
+        self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=pair)
+        tokenizer = self.tokenizer
         self.fills = {"input_ids": tokenizer.pad_token_id}
         self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
@@ -48,13 +55,12 @@ class TextTask(Task):
         """Return the tokens of a split, and its targets."""
         texts, pairs = self.corpus.texts[split], self.corpus.pairs.get(split)
         if pairs is None:
-            tokens, self.whole_lengths[split] = truncate(self.tokenize, texts, self.length)
+            tokens, self.whole_lengths[split] = truncate(self.tokenizer, texts, self.length)
             columns = {"input_ids": (tokens, self.fills["input_ids"])}
         else:
-            tokenizer: Any = self.tokenize.tokenizer
             options: dict[str, Any] = {"return_attention_mask": False, "verbose": False}
-            self.whole_lengths[split] = list(map(len, tokenizer(texts, pairs, **options)["input_ids"]))
-            made = tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
+            self.whole_lengths[split] = list(map(len, self.tokenizer(texts, pairs, **options)["input_ids"]))
+            made = self.tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
             rows = {name: [np.asarray(row) for row in column] for name, column in made.items()}
             columns = {name: (column, self.fills.get(name, 0)) for name, column in rows.items()}
         examples = padded_columns(columns)

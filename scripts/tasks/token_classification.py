@@ -8,9 +8,8 @@ import torch
 
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.tagged_words import TaggedWords
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
-from qkv.scripts.data.truncation import count_truncated
+from qkv.scripts.data.text_columns import TaggedWords
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import MISSED
 from qkv.scripts.tasks.task import Answer, Task, first

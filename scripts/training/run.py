@@ -20,7 +20,7 @@ from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence as split_sentence
-from qkv.scripts.data.truncation import is_much, truncated_sentence
+from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe

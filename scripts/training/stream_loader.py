@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -32,7 +31,7 @@ class StreamLoader:
         self.states: dict[str, dict[str, Any]] = {str(number): vars(Position()) for number in self.own}
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
-        """Yield this process's batches, made ahead by a thread with `workers` helpers."""
+        """Yield this process's batches, made ahead by a thread."""
         for batches, states in prefetch(partial(self.steps, done), AHEAD):
             yield from batches[:-1]
             self.states = states
@@ -42,17 +41,16 @@ class StreamLoader:
         """Yield the batches of each step, and the positions of the shards after it."""
         batch_size = self.recipe.optimization.batch_size
         size = batch_size // self.recipe.data.shards
-        with ThreadPoolExecutor(self.recipe.data.workers) if self.recipe.data.workers else nullcontext() as pool:
-            stream: Any = self.task.train
-            shards = {name: Shard(stream, self.recipe, int(name), at, pool) for name, at in self.states.items()}
-            streams = [shard.examples() for shard in shards.values()]
-            for step in count(done):
-                records = [record for examples in streams for record in islice(examples, size)]
-                first = step * batch_size + self.own.start * size
-                places = range(first, first + len(records))
-                parts = [slice(start, start + self.share.size) for start in range(0, len(records), self.share.size)]
-                batches = [self.task.collate(records[part], places[part]) for part in parts]
-                yield batches, {name: shard.state() for name, shard in shards.items()}
+        stream: Any = self.task.train
+        shards = {name: Shard(stream, self.recipe, int(name), at) for name, at in self.states.items()}
+        streams = [shard.examples() for shard in shards.values()]
+        for step in count(done):
+            records = [record for examples in streams for record in islice(examples, size)]
+            first = step * batch_size + self.own.start * size
+            places = range(first, first + len(records))
+            parts = [slice(start, start + self.share.size) for start in range(0, len(records), self.share.size)]
+            batches = [self.task.collate(records[part], places[part]) for part in parts]
+            yield batches, {name: shard.state() for name, shard in shards.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the positions of this process's shards from those of all processes."""

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import client_models as models
-import programs
 import pytest
 import torch
-from programs import installed, program
+from client_models import installed, program
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import (
@@ -34,7 +33,7 @@ import tiny
 
 os.environ.update(GRADIO_ANALYTICS_ENABLED="False", NO_PROXY="127.0.0.1,localhost")  # read on import
 
-PROGRAMS: list[programs.Program] = []
+PROGRAMS: list[models.Program] = []
 enter = partial(program, PROGRAMS)
 CLASSIFIERS = dict.fromkeys(("bert", "llama"), AutoModelForSequenceClassification)
 IDS, TARGETS = torch.arange(10, 18)[None], torch.arange(20, 26)[None]
@@ -254,7 +253,7 @@ def logits(model: PreTrainedModel) -> Tensor:
 
 
 def quantized(name: str, model: PreTrainedModel, folder: Path) -> tuple[Tensor, Tensor | None]:
-    path, settings = programs.saved(model, folder), copy.deepcopy(weights()[name])
+    path, settings = models.saved(model, folder), copy.deepcopy(weights()[name])
     found = type(model).from_pretrained(path, quantization_config=settings, dtype=torch.float32)
     assert (logits(found) - logits(model)).abs().max() > 1e-5
     found.save_pretrained(path / "again")
@@ -283,5 +282,5 @@ for name in (
 
 
 @pytest.mark.parametrize("each", PROGRAMS, ids=str)
-def test_program(each: programs.Program, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
-    programs.run(each, tmp_path, side_by_side)
+def test_program(each: models.Program, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
+    models.run(each, tmp_path, side_by_side)

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import programs
+import client_models as models
 import pytest
 import torch
-from programs import installed, program, saved
+from client_models import installed, program, saved
 from torch import Tensor
 from transformers import (
     AutoModel,
@@ -24,7 +24,7 @@ from transformers import (
 
 from qkv.modeling import QkvEncoderDecoderModel
 
-PROGRAMS: list[programs.Program] = []
+PROGRAMS: list[models.Program] = []
 enter = partial(program, PROGRAMS)
 TEXTS = ["what is 1 + 2?", "three.", "a much longer text of many letters", "a."]
 ENCODERS = dict.fromkeys(("bert", "llama", "t5"), AutoModel)
@@ -164,5 +164,5 @@ def train_packed(model: PreTrainedModel, folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("each", PROGRAMS, ids=str)
-def test_program(each: programs.Program, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
-    programs.run(each, tmp_path, side_by_side)
+def test_program(each: models.Program, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
+    models.run(each, tmp_path, side_by_side)

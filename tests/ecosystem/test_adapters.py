@@ -127,7 +127,7 @@ def test_kinds_of_tasks_and_heads_that_are_saved_whole(name: str, task: str, sav
     assert_equal(scores(model.double(), inputs), scores(adapted, inputs))
 
 
-def test_all_linear_leaves_the_head_that_is_tied() -> None:
+def test_all_linear_skips_a_tied_head() -> None:
     """An adapter on the head of tied weights would change the embeddings too, once it is merged."""
     for name in ("DecoderForCausalLM-gpt2", "EncoderForMaskedLM-bert", "EncoderDecoderForConditionalGeneration-bart"):
         adapted = adapt(BY_NAME[name].build(), LoraConfig(r=2, target_modules="all-linear"))

@@ -81,7 +81,7 @@ def test_two_stages_of_a_pipeline_compute_what_one_does(config: Any, tied: bool,
 
 
 @each_engine
-def test_what_an_engine_drops_shows(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_attention_shows(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention that mixes nothing is seen by the equalities above."""
     model = built(DECODERS["llama"])
     monkeypatch.setattr(engines.EngineAttention, "forward", lambda self, query, key, value: query)
@@ -156,7 +156,7 @@ WORDS = [
 
 @each_engine
 @pytest.mark.parametrize("config", WORDS, ids=lambda config: f"{config.position}-{config.layer_patterns[0]}")
-def test_words_that_engines_would_drop_are_refused(config: Any, engine: str) -> None:
+def test_words_without_an_engine_are_refused(config: Any, engine: str) -> None:
     assert config.position in BIAS_POSITIONS or set(config.layer_patterns) - set(MASKLESS_PATTERNS)
     with registered(engine), pytest.raises(ValueError, match=f"attn_implementation='{engine}' ignores"):
         serve(built(config), engine, LENGTHS)(ids())

@@ -53,7 +53,7 @@ def furthest(one: Gradients, other: Gradients) -> float:
 
 
 @pytest.mark.parametrize("name", worker.MAIN)
-def test_what_the_equalities_below_tell_apart(name: str, references: dict[tuple[str, float], Gradients]) -> None:
+def test_wrong_means_and_smoothing_show(name: str, references: dict[tuple[str, float], Gradients]) -> None:
     assert furthest(references[name, 0.1], references[name, 0.0]) > 1e-2
     # The usual mistake: each micro-batch by its own mean.
     model, examples = TASKS[name].model().train(), TASKS[name].examples()

@@ -10,8 +10,7 @@ import torch
 
 from qkv.scripts.data.corpus import Corpus, paired
 from qkv.scripts.data.examples import Columns
-from qkv.scripts.data.structures import SecondaryStructures
-from qkv.scripts.data.tagged_words import TaggedWords
+from qkv.scripts.data.text_columns import SecondaryStructures, TaggedWords
 from qkv.scripts.lab import baselines
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.text_classification import TextRegression

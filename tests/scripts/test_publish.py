@@ -156,7 +156,7 @@ def test_a_signature_goes_to_the_hub_and_names_its_signer(hub: Hub, run: Run, pl
 
 
 @pytest.mark.slow
-def test_what_came_from_the_hub_is_what_was_signed(run: Run) -> None:
+def test_a_download_has_the_signature_of_its_upload(run: Run) -> None:
     """Out of the client's cache, which holds links, by every way of loading."""
     assert run("model", "alice/kept", "--native", "--sign", "alice.pem")["status"] == 0
     verified = run("verify", "alice/kept", "--signed-by", "alice.pub")

@@ -3,8 +3,9 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from datasets import ClassLabel, Dataset
@@ -14,7 +15,7 @@ from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import NAMES, Column, first, kind_of, longest
+from qkv.scripts.data.columns import NAMES, Column, first, is_binary, kind_of, longest
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -39,6 +40,7 @@ FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "col
 PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
          "text": "text_pair"}  # fmt: skip
 Roles = dict[str, Column]
+Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
 
 def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
@@ -54,7 +56,7 @@ def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
 
 
 def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]]:
-    """Return a recipe for own data, and a table of the inferred values; `key=value` words override them.
+    """Return a recipe for your own data, and a table of the inferred values; `key=value` words override them.
 
     ValueError names the columns that there are, and a line to type.
     """
@@ -67,7 +69,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     streaming, has_validation = not local_files(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
     task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
-    name = re.sub(r"[^\w.-]+", "-", "-".join(path.stem for path in local_files(where)) or where)
+    name = re.sub(r"[^\w.-]+", "-", Path(where).stem if local_files(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
     usual = values.pop("epochs")
@@ -82,29 +84,24 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
 
 def described(data: Any, where: str) -> tuple[list[Column], int]:
     """Describe the columns of all rows, or of the first ones of a stream; ValueError where there are none."""
-    features, values = data.features or {}, dict[str, list[Any]]()
-    if isinstance(data, Dataset):
-        reasons = data["_invalid"] if "_invalid" in features else [None] * len(data)
-        rows: Any = data.select([row for row, reason in enumerate(reasons) if reason is None])
-        few = rows.select(range(min(len(rows), SAMPLE // 10)))
-        for name, kind in features.items():
-            values[name] = (rows if getattr(kind, "dtype", "") in PLAIN else few)[name][:]
-    else:
-        rows = list(islice(data, SAMPLE))
-        values = {name: [row.get(name) for row in rows] for name in dict(*rows[:1])}
+    rows = data if isinstance(data, Dataset) else Dataset.from_list(list(islice(data, SAMPLE)), data.features)
+    if "_invalid" in rows.column_names:
+        rows = rows.select([row for row, reason in enumerate(rows["_invalid"]) if reason is None])
     if not len(rows):
         raise ValueError(f"{where} holds no row that can be read; give a file with rows")
-    columns = []
-    for name, own in values.items():
-        kind, names = kind_of(name, features.get(name), own), getattr(features.get(name), "names", None)
-        if isinstance(features.get(name), ClassLabel) and names:
-            own = [names[number] for number in own if number is not None and number >= 0]
-        columns += [] if name in ORIGIN else [Column(name, kind, own)]
+    columns, few = list[Column](), rows.select(range(min(len(rows), SAMPLE // 10)))
+    for name, feature in rows.features.items():
+        if name not in ORIGIN:
+            own = (rows if getattr(feature, "dtype", "") in PLAIN else few)[name][:]
+            kind = kind_of(name, feature, own)
+            if isinstance(feature, ClassLabel):
+                own = [feature.names[number] for number in own if number is not None and number >= 0]
+            columns.append(Column(name, kind, own))
     return columns, len(rows)
 
 
 def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -> Fields:
-    """Return the length of a training and what follows from it: the one given, or some epochs, in bounds."""
+    """Return the length of a training and the fields that follow: some epochs, in bounds, unless it is typed."""
     count = min(max(math.ceil(rows * epochs / batch_size), STEPS[0]), STEPS[1])
     if "epochs" in given:
         count = math.ceil(rows * given["epochs"] / batch_size)
@@ -127,7 +124,8 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role, among those that are asked for; ValueError for none."""
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
-    likely = list(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))
+    likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
+    likely = [(name, roles) for name, roles in likely if all(roles.values())]
     have = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "id") or "none"
     if not likely:
         raise ValueError(
@@ -137,72 +135,72 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
         raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in text.label=kind")
-    several = [column.name for column in columns if column.kind == "list" or column.is_binary]
+    several = [column.name for column in columns if column.kind == "list" or is_binary(column.values)]
     alone = likeliest[0] == "causal-lm" or (len(several) > 1 and likeliest[0] == "text-classification")
     if several and alone and task is None and not asked.keys() & {"label", "target"}:
         raise ValueError(
             f"{where}: {', '.join(several)} may say several classes of a row, which no task learns; name the column "
             f"of one class, as in text.label={several[0]}, or learn the texts alone by task=causal-lm"
         )
-    return likeliest
+    return likeliest  # type: ignore[return-value]
 
 
-def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[tuple[str, Roles]]:
-    """Yield the tasks of texts, the likeliest first, each with its columns."""
-    words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
-    if words and tags and words is not tags and "column" not in asked:
-        yield "token-classification", {"words": words, "tags": tags}
-    structure = next((column for column in columns if column.kind == "structure"), None)
-    if structure and "column" not in asked and (chain := first(columns, "chain", "text", "class") or longest(columns)):
-        yield "contact-prediction", {"chain": chain, "structure": structure}
+def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
+    """Yield the tasks of texts, the likeliest first, each with its columns, of which some may be missing."""
     named = {column.name.lower(): column for column in columns}
-    pairs = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
-    first_text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(pairs, (None, None))
-    source = first_text or first(columns, "source", "text") or first(columns, "text") or longest(columns)
-    if source is not None:
-        rest = [column for column in columns if column not in (source, second)]
-        texts = {"text": source, **({"second text": second} if second else {})}
-        for name, role, column in learned(source, rest, asked, task):
-            if column is not None:
-                yield name, {"source": source, role: column} if role == "target" else {**texts, role: column}
-        yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": source}
+    couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
+    text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(couples, (None, None))
+    if text is None:
+        words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
+        yield "token-classification", {"words": words, "tags": tags if tags is not words else None}
+        chain = first(columns, "chain", "text", "class") or longest(columns)
+        structures = [column for column in columns if column.kind == "structure"]
+        yield "contact-prediction", {"chain": chain, "structure": next(iter(structures), None)}
+        text = first(columns, "source", "text") or first(columns, "text") or longest(columns)
+    rest = [column for column in columns if column not in (text, second)]
+    texts = {"text": text, **({"second text": second} if second else {})}
+    label, target = asked.get("label"), asked.get("target")
+    if label:
+        if task == "regression" or (task is None and label.kind == "number"):
+            yield "regression", texts | {"number": label}
+        else:
+            yield "text-classification", texts | {"class": label}
+    elif target:
+        yield "seq2seq", {"source": text, "target": target}
+    elif text:
+        yield from tasks_of_rest(text, rest, texts, asked, task)
+    yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": text}
 
 
-def learned(
-    source: Column, rest: Sequence[Column], asked: Roles, task: str | None
-) -> list[tuple[str, str, Column | None]]:
-    """Return the tasks that other columns of a text may be for, each with the role and the column.
+def tasks_of_rest(
+    text: Column, rest: Sequence[Column], texts: Mapping[str, Column | None], asked: Roles, task: str | None
+) -> Iterator[Guess]:
+    """Yield the tasks that other columns of a text may be for.
 
     A column that is called a target beside one that is called its source is a text, however often its values repeat.
     """
-    label, target = asked.get("label"), None if "column" in asked else first(rest, "target")
-    both_named = source.name.lower() in NAMES["source"] and target is not None and target.name.lower() != "target"
-    if label is not None:
-        number = task == "regression" or (task is None and label.kind == "number")
-        return [("regression", "number", label) if number else ("text-classification", "class", label)]
-    if "target" in asked:
-        return [("seq2seq", "target", asked["target"])]
-    return [
-        ("seq2seq", "target", target if both_named else None),
-        ("regression", "number", first(rest, "number", "number")),
-        ("text-classification", "class", first(rest, "class", "class")),
-        ("seq2seq", "target", target if target is not None and target.kind == "text" else None),
-        ("text-classification", "class", first(rest, "class")),
-        ("seq2seq", "target", None if "column" in asked else (target if task else None) or longest(rest)),
-    ]
+    target = None if "column" in asked else first(rest, "target")
+    both_named = text.name.lower() in NAMES["source"] and target is not None and target.name.lower() != "target"
+    yield "seq2seq", {"source": text, "target": target if both_named else None}
+    yield "regression", {**texts, "number": first(rest, "number", "number")}
+    yield "text-classification", {**texts, "class": first(rest, "class", "class")}
+    yield "seq2seq", {"source": text, "target": target if target is not None and target.kind == "text" else None}
+    yield "text-classification", {**texts, "class": first(rest, "class")}
+    last = None if "column" in asked else (target if task else None) or longest(rest)
+    yield "seq2seq", {"source": text, "target": last}
 
 
-def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[tuple[str, Roles]]:
+def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[Guess]:
     """Yield the tasks of images or recordings by the columns beside them, the likeliest first."""
     rest = [column for column in columns if column is not files]
-    text, label = asked.get("column") or first(rest, "text") or longest(rest), asked.get("label")
+    text = asked.get("column") or first(rest, "text") or longest(rest)
     if files.kind == "audio":
-        yield from [("speech-recognition", {"audio": files, "text": text})] if text else []
+        yield "speech-recognition", {"audio": files, "text": text}
         return
-    boxes = next((column for column in rest if column.kind == "boxes"), None)
-    others = {"object-detection": ("boxes", boxes), "image-classification": ("class", label or first(rest, "class")),
-              "captions": ("caption", text)}  # fmt: skip
-    yield from ((task, {"image": files, role: column}) for task, (role, column) in others.items() if column)
+    boxes = [column for column in rest if column.kind == "boxes"]
+    yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
+    yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
+    yield "captions", {"image": files, "caption": text}
 
 
 def fields_of(roles: Roles) -> Fields:

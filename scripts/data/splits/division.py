@@ -37,10 +37,9 @@ class Division:
 
 
 def divide_evenly(sizes: Mapping[str, int], recipe: Recipe) -> Division:
-    """Divide example data of these sizes.
+    """Divide example data: a test and a validation split that are missing are taken evenly from the training.
 
-    A test and, for a `holdout`, a validation split are taken from the training where there are none, evenly spread;
-    evaluated splits keep their first `text.evaluated` rows. ValueError where a share of the examples is none.
+    Evaluated splits keep their first `text.evaluated` rows. ValueError where a share of the examples is none.
     """
     rows: Rows = {name: (name, range(size)) for name, size in sizes.items()}
     for name, share in {"test": 1 / TEST_EVERY, "validation": recipe.data.holdout}.items():
@@ -59,12 +58,10 @@ def divide_rows(
     known: Sketches, recipe: Recipe, tables: Mapping[str, Dataset], labels: Labels | None = None,
     *, validation_is_enough: bool = False,
 ) -> Division:  # fmt: skip
-    """Divide the rows of your own data, which are compared by their sketches.
+    """Divide the rows of your own data by their classes and groups; splits that the data have are kept.
 
-    `labels` are their classes; training rows with one value in the column `group` stay together. Splits that the data
-    have are kept. With a `test_size` of 1 nothing is trained on: all rows are the test split, or those of the test
-    split that the data have. ValueError where a split gets no row, and where the training split holds more of an
-    evaluated split than `leaked_records` allows.
+    With a `test_size` of 1 all rows are the test split, or those of the test split that the data have. ValueError for
+    a split without rows, and where the training split holds more of another than `leaked_records` allows.
     """
     data, labels = recipe.data, labels or {}
     if data.test_size == 1:
@@ -129,8 +126,8 @@ def choose_rows(
     for name, (source, chosen) in rows.items():
         if name != "train" and 0 < most < len(chosen):
             strata = [labels[source][row] for row in chosen] if labels else None
-            fewer = split_rows({"kept": most / len(chosen)}, range(len(chosen)), strata, data.split_seed)["kept"]
-            rows[name] = source, [chosen[index] for index in fewer]
+            kept = split_rows({"kept": most / len(chosen)}, range(len(chosen)), strata, data.split_seed)["kept"]
+            rows[name] = source, [chosen[index] for index in kept]
     return rows, how
 
 
@@ -160,15 +157,10 @@ def split_rows(
     units = [each[index] for index in np.random.default_rng(seed).permutation(len(each))]
     chosen = stratified(units, shares, labels or [None] * count)
     for name, share in shares.items():
-        if not chosen[name] and labels and len(set(labels)) == count:
-            raise ValueError(
-                f"each of the {count} rows has a class of its own, so that no split can have the classes of the "
-                "training; where they are numbers to predict, set model.problem_type=regression"
-            )
         if not chosen[name]:
-            together = f", of which equal rows or groups leave {len(units)}," if len(units) < count else ""
-            none = f"leaves none for the {name} split; give more rows, or its files"
-            raise ValueError(f"{share:.0%} of {count} rows{together} {none}")
+            of = f"{count} rows in {len(units)} groups" + (f" of {len(set(labels))} classes" if labels else "")
+            mend = "give more rows or its files, or set model.problem_type=regression for numbers to predict"
+            raise ValueError(f"{share:.0%} of {of} leaves none for the {name} split; {mend}")
     taken = {row for rows in chosen.values() for row in rows}
     return {"train": [row for row in range(count) if row not in taken], **chosen}
 
@@ -176,10 +168,7 @@ def split_rows(
 def stratified(
     units: Sequence[list[int]], shares: Mapping[str, float], labels: Sequence[Hashable]
 ) -> dict[str, list[int]]:
-    """Return the rows of each share, drawn from the units of each label in their order.
-
-    Shares of labels are rounded so that their sum is that of the whole: those with the largest rest are rounded up.
-    """
+    """Return the rows of each share, drawn from the units of each label in their order."""
     strata: dict[Hashable, list[list[int]]] = {}
     for unit in units:
         strata.setdefault(labels[unit[0]], []).append(unit)
@@ -187,10 +176,10 @@ def stratified(
     left = {label: own[1:] for label, own in strata.items()}  # the first of each is for the training
     chosen: dict[str, list[int]] = {}
     for name, share in shares.items():
+        # Rounded so that their sum is that of the whole: those with the largest rest are rounded up.
         quotas = {label: int(size * share) for label, size in sizes.items()}
         spare = round(sum(sizes.values()) * share) - sum(quotas.values())
-        rests = sorted((quotas[label] - size * share, str(label), label) for label, size in sizes.items())
-        for _, _, label in rests[: max(spare, 0)]:
+        for label in sorted(sizes, key=lambda each: (quotas[each] - sizes[each] * share, str(each)))[: max(spare, 0)]:
             quotas[label] += 1
         rows: list[int] = []
         for label, own in left.items():

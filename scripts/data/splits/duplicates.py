@@ -110,6 +110,6 @@ def near_images(known: Sequence[Any], asked: Sequence[Any]) -> Iterator[tuple[in
     """Yield (asked row, known row) of images whose hashes are alike, such as copies of other size or compression."""
     hashes = np.array([np.frombuffer(own, np.uint8) for own in known])
     for row, own in enumerate(asked):
-        distances = np.unpackbits(hashes ^ np.frombuffer(own, np.uint8), axis=1).sum(1)
+        distances = np.unpackbits(np.bitwise_xor(hashes, np.frombuffer(own, np.uint8)), axis=1).sum(1)
         if distances.min() <= DISTANCE:
             yield row, int(distances.argmin())

@@ -9,7 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.data import truncation
+from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.publishing.card.model import CardModel
 from qkv.scripts.recipes.keys import GROUPS
 
@@ -105,8 +105,8 @@ def facts_of(record: Record) -> dict[str, Any]:
         "rows": rows[:SHOWN],
         "more": len(rows[SHOWN:]),
         "printable": printable,
-        "truncated": truncation.truncated_sentence(truncated),
-        "much_truncated": "truncated" in record["data"] and truncation.is_much(truncated),
+        "truncated": truncated_sentence(truncated),
+        "much_truncated": "truncated" in record["data"] and is_much(truncated),
     }
 
 

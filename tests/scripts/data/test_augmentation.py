@@ -2,7 +2,7 @@
 
 import torch
 
-from qkv.scripts.data.augmentation import affine, augment
+from qkv.scripts.data.image import affine, augment
 from qkv.scripts.recipes.schema import Augmentation
 from recipes import recipe_of
 

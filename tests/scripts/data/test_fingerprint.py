@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
 from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
 
-from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from tiny_training import task_of
 
@@ -47,8 +45,3 @@ def test_pictures_in_files_are_known_by_names_and_contents(tmp_path: Path) -> No
 
     first = of(table("a", b"12345"))
     assert first == of(table("b", b"12345")) and first not in (of(table("c", b"123456")), of(table("d", b"12346")))
-
-
-def test_what_says_nothing_has_none() -> None:
-    with pytest.raises(TypeError, match=r"list has no fingerprint: give it a method contents\(\)"):
-        list(contents([1, 2]))

@@ -88,6 +88,12 @@ def test_a_table_is_kept_until_its_file_changes(tmp_path: Path, no_cache: Path) 
     assert len(list(no_cache.rglob("*.arrow"))) == 1
     write(path, ["changed"])
     assert words(path) == ["changed"]
+    path = table(tmp_path / "pictures" / "metadata.csv", [{"file_name": "1.png", "label": "x"}])
+    picture(path.with_name("1.png"), 1)
+    before = read(str(path))._fingerprint
+    assert read(str(path))._fingerprint == before
+    picture(path.with_name("1.png"), 200)
+    assert read(str(path))._fingerprint != before
 
 
 def picture(path: Path, shade: int) -> None:
@@ -114,31 +120,23 @@ def test_what_datasets_saved_is_read(tmp_path: Path, streaming: bool) -> None:
     assert splits(str(tmp_path / "one")) == ["train"] and splits(str(tmp_path / "many")) == ["train", "test"]
     assert words(tmp_path / "one", streaming=streaming) == WORDS
     assert words(tmp_path / "many", split="test", streaming=streaming) == ["one"]
-    with pytest.raises(ValueError, match="has no validation split; it has train"):
+    with raises_sentence("validation", "train"):
         read(str(tmp_path / "one"), split="validation", streaming=streaming)
-    with pytest.raises(ValueError, match="has no column 'txt'; did you mean 'text'?"):
-        read(str(tmp_path / "one"), columns=["txt"], streaming=streaming)
 
 
-def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
-    write(tmp_path / "words.jsonl", WORDS)
-    with pytest.raises(ValueError, match=r"is no file, folder or data set of the Hub; did you mean '.*words\.jsonl'\?"):
-        read(str(tmp_path / "word.jsonl"))
-    with pytest.raises(
-        ValueError, match=r"data='no/such' is no file or folder here, nor got from the Hub \(.*\); give"
-    ):
-        read("no/such")
-    with pytest.raises(ValueError, match="has no column 'txet'; did you mean 'text'?"):
-        read(str(tmp_path), columns=["txet"])
-
-
-def test_folders_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_data_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.zip").touch()
-    with raises_sentence("holds no data", ".jsonl"):
+    with raises_sentence("jsonl"):
         read(str(tmp_path))
-    write(tmp_path / "a.jsonl", WORDS)
+    write(tmp_path / "words.jsonl", WORDS)
+    with raises_sentence("word.jsonl", "words.jsonl"):
+        read(str(tmp_path / "word.jsonl"))
+    with raises_sentence("data='no/such'"):
+        read("no/such")
+    with raises_sentence("'txet'", "'text'"):
+        read(str(tmp_path), columns=["txet"])
     write(tmp_path / "b.csv", WORDS)
-    with pytest.raises(ValueError, match=r"mixes \.csv and \.jsonl; give the files of one kind"):
+    with raises_sentence(".csv", ".jsonl"):
         read(str(tmp_path))
 
 
@@ -208,12 +206,3 @@ def test_a_table_of_recordings_and_one_that_only_mentions_files(tmp_path: Path) 
     assert read(str(path))["audio"][:] == [str(tmp_path / "a/1.flac")]
     path = table(tmp_path / "x.csv", [{"text": "a.png"}, {"text": "see b"}])
     assert read(str(path))["text"][:] == ["a.png", "see b"]
-
-
-def test_a_picture_that_changes_makes_another_table(tmp_path: Path) -> None:
-    Image.new("L", (2, 2)).save(tmp_path / "1.png")
-    path = table(tmp_path / "metadata.csv", [{"file_name": "1.png", "label": "x"}])
-    before = read(str(path))._fingerprint
-    assert read(str(path))._fingerprint == before
-    Image.new("L", (3, 3)).save(tmp_path / "1.png")
-    assert read(str(path))._fingerprint != before

@@ -1,4 +1,4 @@
-"""What a pretrained model brings along: its classes, tokenizer and processors, for every kind of task."""
+"""A pretrained model brings its architecture, length, head, classes, tokenizer and processors."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,60 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
 
+import own_runs
 import qkv
+import stock_folders
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.own_tables import labels_of
 from qkv.scripts.data.pretrained import is_regression, pretrained_classes
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from recipes import recipe_of
 from sine_waves import recordings
 
 CTC = ["architecture=QkvAudioEncoderForCTC", "model.conv_strides=[2,1]", "holdout=0.25"]
+
+
+def recipes(folder: Path, kind: str, init: Path, *words: str) -> tuple[Recipe, Recipe]:
+    """The recipes that are inferred of rows without a pretrained model, and with one."""
+    table = str(own_runs.data(kind, folder))
+    return infer(table, words)[0], infer(table, [*words, f"init={init}"])[0]
+
+
+def test_a_head_that_is_there_keeps_its_pooling_and_length(tmp_path: Path) -> None:
+    new, started = recipes(tmp_path, "classes", stock_folders.bert(tmp_path / "bert"), "text.length=40")
+    assert new.model.config["pooling"] == "mean" and started.model.config == {}
+    assert started.text.length == 40, "what is typed stays"
+    assert started.optimization.learning_rate == pytest.approx(new.optimization.learning_rate / 10)
+    guessed = infer(str(tmp_path / "classes.jsonl"), [f"init={tmp_path / 'bert'}", "model.pooling=mean"])[0]
+    assert guessed.text.length == stock_folders.POSITIONS and guessed.model.config == {"pooling": "mean"}
+    new, started = recipes(tmp_path, "classes", stock_folders.masked_bert(tmp_path / "masked"))
+    assert started.model.config["pooling"] == "mean" and "hidden_size" not in started.model.config
+    assert started.model.architecture == new.model.architecture
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "head"),
+    [
+        ("classes", "gpt2", "DecoderForSequenceClassification"),
+        ("texts", "gpt2", "DecoderForCausalLM"),
+        ("texts", "bert", "EncoderForMaskedLM"),
+        ("tags", "bert", "EncoderForTokenClassification"),
+        ("images", "vit", "ImageEncoderForImageClassification"),
+        ("images", "bert", "ImageEncoderForImageClassification"),  # which a training refuses
+    ],
+)
+def test_the_architecture_is_that_of_the_pretrained_family(kind: str, made: str, head: str, tmp_path: Path) -> None:
+    _, started = recipes(tmp_path, kind, getattr(stock_folders, made)(tmp_path / made))
+    assert started.model.architecture == f"Qkv{head}"
+
+
+def test_an_architecture_that_is_asked_for_gets_the_fields_that_it_has(tmp_path: Path) -> None:
+    recipe, _ = infer(str(own_runs.data("classes", tmp_path)), ["architecture=QkvDecoderForSequenceClassification"])
+    assert recipe.model.config["hidden_size"] == 128 and "pooling" not in recipe.model.config
+    odd, _ = infer(str(tmp_path / "classes.jsonl"), ["architecture=QkvNothing"])
+    assert odd.model.config["pooling"] == "mean"
 
 
 def pretrained(folder: Path, head: str, *names: str) -> Path:
@@ -30,7 +74,7 @@ def pretrained(folder: Path, head: str, *names: str) -> Path:
 
 
 def images(folder: Path, *names: str) -> str:
-    """A folder of images for each class, or a table that names what stands beside each."""
+    """A folder of images for each class."""
     for name in names:
         (folder / name).mkdir(parents=True)
         for number in range(20):
@@ -51,29 +95,21 @@ def saved(task: Task, folder: Path) -> Path:
 
 def test_classes_are_those_of_a_head_that_knows_all(tmp_path: Path) -> None:
     folder = str(pretrained(tmp_path, "EncoderForSequenceClassification", "no", "yes", "maybe"))
-    assert pretrained_classes(folder, ["maybe", "no"]) == ["no", "yes", "maybe"]
     assert pretrained_classes(folder, ["never", "no"]) == ["never", "no"] == pretrained_classes(None, ["never", "no"])
     assert pretrained_classes(folder, ["no"], "ObjectDetection") == ["no"]
+    types = Features({"text": Value("string"), "label": ClassLabel(names=["maybe", "no"])})
+    table = {"train": Dataset.from_dict({"text": list("abc"), "label": [0, 1, 0]}, features=types)}
+    labels = {"train": ["maybe", "no", "maybe"]}
+    assert labels_of(table, recipe_of(init=folder), "label") == (labels, ["no", "yes", "maybe"])
+    assert labels_of(table, recipe_of(), "label") == (labels, ["maybe", "no"])
     assert not is_regression(folder) and not is_regression(None)
     assert is_regression(str(pretrained(tmp_path, "EncoderForSequenceClassification", "LABEL_0")))
 
 
-def test_numbered_labels_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
-    init = pretrained(tmp_path / "init", "EncoderForSequenceClassification", "no", "yes", "maybe")
-    types = Features({"text": Value("string"), "label": ClassLabel(names=["maybe", "no"])})
-    table = Dataset.from_dict({"text": list("abc"), "label": [0, 1, 0]}, features=types)
-    recipe = recipe_of(init=str(init), text={"label": "label"})
-    labels = {"train": ["maybe", "no", "maybe"]}
-    assert labels_of({"train": table}, recipe, "label") == (labels, ["no", "yes", "maybe"])
-    assert labels_of({"train": table}, recipe_of(), "label") == (labels, ["maybe", "no"])
-
-
 def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
     where = images(tmp_path / "own", "cat", "dog")
-    init = saved(
-        task_of(where), pretrained(tmp_path / "init", "ImageEncoderForImageClassification", "dog", "fox", "cat")
-    )
-    task = task_of(where, f"init={init}")
+    init = pretrained(tmp_path / "init", "ImageEncoderForImageClassification", "dog", "fox", "cat")
+    task = task_of(where, f"init={saved(task_of(where), init)}")
     assert task.labels == ["dog", "fox", "cat"] and task.data.report["classes"]["test"] == {"cat": 2, "dog": 2}
     rows = task.data.splits["test"]
     folders = [Path(row["image"]["path"]).parent.name for row in rows]

@@ -5,6 +5,7 @@ import json
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from qkv.scripts.data.corpus import paired
 from qkv.scripts.data.splits import duplicates
 from qkv.scripts.data.splits.division import divide_rows, split_rows
 from qkv.scripts.data.splits.duplicates import file_sketches, find_leaks, sketch_bytes, sketch_image, sketch_text
@@ -93,6 +95,16 @@ def test_rows_of_two_splits_are_counted_and_too_many_refused(tmp_path: Path) -> 
         corpus(tmp_path, {"train": train, "test": test})
     leaked = corpus(tmp_path, {"train": train, "test": test}, leaked_records=1).report["leaked"]["test"]
     assert leaked["equal"] == 4 and leaked["similar"] >= 2
+
+
+def test_example_data_are_divided_evenly() -> None:
+    made = paired("n", "t", "s", [(str(number), str(-number)) for number in range(20)])
+    assert made.texts["test"] == ["0", "10"] and made.targets["test"] == ["0", "-10"]
+    held = replace(made, labels={"train": list(range(18)), "test": [0, 1]}).divided(recipe_of(holdout=0.2))
+    assert held.labels["validation"] == [4, 9, 14] and held.texts["validation"] == ["5", "11", "16"]
+    assert made.divided(recipe_of()) == made and held.divided(recipe_of(holdout=0.5)) == held
+    with pytest.raises(ValueError, match="holdout=0.05 of 18 examples"):
+        made.divided(recipe_of(holdout=0.05))
 
 
 def noise(seed, side=64):

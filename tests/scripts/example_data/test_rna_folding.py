@@ -6,7 +6,10 @@ from math import log
 import numpy as np
 import pytest
 
-from qkv.scripts.example_data.rna_folding import BASES, TABLES, Folding, fold
+from errors import raises_sentence
+from qkv.scripts.data.text_columns import partners_of
+from qkv.scripts.example_data.rna_folding import BASES, TABLES, Folding, fold, rna_folds
+from recipes import recipe_of
 
 PAIRS = {"AU", "UA", "CG", "GC", "GU", "UG"}
 Structure = frozenset[tuple[int, int]]
@@ -29,10 +32,8 @@ def structures(chain: str) -> list[Structure]:
     return between(0, len(chain))
 
 
-def partners(structure: Structure, chain: str) -> list[int]:
-    """The place of the partner of each base, -1 where it has none."""
-    both = {**dict(structure), **{last: first for first, last in structure}}
-    return [both.get(place, -1) for place in range(len(chain))]
+def pairs_of(structure: str) -> Structure:
+    return frozenset((first, last) for first, last in enumerate(partners_of(structure).tolist()) if first < last)
 
 
 def inner_pairs(pair: tuple[int, int], structure: Structure) -> list[tuple[int, int]]:
@@ -42,7 +43,7 @@ def inner_pairs(pair: tuple[int, int], structure: Structure) -> list[tuple[int, 
 
 
 def inner_loop(left: int, right: int) -> float:
-    """What unpaired bases between two pairs cost."""
+    """The cost of unpaired bases between two pairs."""
     if left + right > 6:
         return float("inf")
     if left and right:
@@ -79,8 +80,7 @@ def test_no_structure_of_a_short_chain_has_less_energy(branching: int, monkeypat
         energies = {structure: energy(chain, structure) for structure in structures(chain)}
         least = min(energies.values())
         best = [structure for structure, own in energies.items() if own == least]
-        written = "".join({-1: "."}.get(own, "()"[own < place]) for place, own in enumerate(partners(best[0], chain)))
-        assert folded == (written if len(best) == 1 else None), chain
+        assert (folded is None) == (len(best) > 1) and (folded is None or pairs_of(folded) == best[0]), chain
         assert Folding(np.array([[BASES.index(base) for base in chain]])).whole.energies[-1, 0] == least
         ties += len(best) > 1
         folds += bool(best[0])
@@ -88,7 +88,12 @@ def test_no_structure_of_a_short_chain_has_less_energy(branching: int, monkeypat
     assert ties and folds > 10 and (branchings > 0) == (branching < 0)
 
 
-def test_a_helix_pays_for_its_loop() -> None:
-    assert fold(["GGGGAAAACCCC"]) == ["((((....))))"]
-    assert Folding(np.array([[2, 2, 2, 2, 0, 0, 0, 0, 1, 1, 1, 1]])).whole.energies[-1] == 56 - 3 * 33
-    assert fold(["GGAAAACC"]) == ["........"]
+def test_chains_that_are_drawn_fold_into_allowed_pairs() -> None:
+    data = rna_folds(recipe_of(text=dict(made=60, length=34)))
+    chains, structures = data.sequences["train"], data.structures["train"]
+    assert len(set(chains)) == 60 and fold(chains) == structures
+    assert {len(chain) for chain in chains} <= set(range(16, 33)) and len({len(chain) for chain in chains}) > 5
+    for chain, structure in zip(chains, structures, strict=True):
+        assert pairs_of(structure) and {chain[first] + chain[last] for first, last in pairs_of(structure)} <= PAIRS
+    with raises_sentence("text.length=17", "18"):
+        rna_folds(recipe_of(text=dict(made=60, length=17)))

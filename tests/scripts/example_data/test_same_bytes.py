@@ -13,39 +13,19 @@ from recipes import recipe_of
 
 MADE = {name: make for makers in EXAMPLE_DATA.values() for name, make in makers.items()}
 SAME = {
-    "digits": "7fe42b4217a8d3fd",
-    "shapes-captions": "78024d100d063636",
-    "shapes-detect": "3c79277747b4e468",
-    "digit-drawings": "e53143e6a03fb95b",
-    "tunes": "1c979aabedb020ff",
-    "associative-recall": "c7d8786a85addf22",
-    "rna-folds": "e5481b7ec0d33bc8",
-    "copy": "9acf373d9c14325c",
-    "reverse": "453886329d3b5d5b",
+    "digits": "7fe42b4217a8d3fd", "shapes-captions": "78024d100d063636", "shapes-detect": "3c79277747b4e468",
+    "digit-drawings": "e53143e6a03fb95b", "tunes": "1c979aabedb020ff", "associative-recall": "c7d8786a85addf22",
+    "rna-folds": "e5481b7ec0d33bc8", "copy": "9acf373d9c14325c", "reverse": "453886329d3b5d5b",
     "numbers": "658cdbb72b52e73f",
-}
-# What of each data set is hashed.
-FIELDS = (
-    "texts",
-    "labels",
-    "targets",
-    "words",
-    "tags",
-    "sequences",
-    "structures",
-    "captions",
-    "train",
-    "splits",
-    "tables",
-)
+}  # fmt: skip
+# The fields of data sets that are hashed.
+FIELDS = "texts labels targets words tags sequences structures captions train splits tables".split()
 
 
 def plain(value: Any) -> Any:
     """A value of a data set as JSON."""
     if isinstance(value, Columns):
-        return {
-            name: sha256(np.ascontiguousarray(tensor).tobytes()).hexdigest() for name, tensor in value.columns.items()
-        }
+        return {name: sha256(np.ascontiguousarray(own).tobytes()).hexdigest() for name, own in value.columns.items()}
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if hasattr(value, "features"):

@@ -118,7 +118,7 @@ def test_a_config_that_came_from_a_published_folder_flattens_again() -> None:
     assert code.auto_map["AutoModelForPreTraining"] == "modeling_encoder.QkvEncoderForReplacedTokenDetection"
 
 
-def test_what_is_no_config_of_qkv_is_refused() -> None:
+def test_other_configs_are_refused() -> None:
     for config, word in (
         (qkv.presets.bert_base(auto_map={"AutoModel": "modeling_x.Nothing"}), "auto_map"),
         (GPT2Config(), "GPT2Config"),
@@ -128,7 +128,7 @@ def test_what_is_no_config_of_qkv_is_refused() -> None:
 
 
 @each
-def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
+def test_unused_classes_are_left_out(name: str) -> None:
     text = "".join(flat(name).files.values())
     config = CONFIGS[name]
     used = {

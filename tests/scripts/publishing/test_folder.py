@@ -55,7 +55,7 @@ def model() -> qkv.QkvImageEncoderForImageClassification:
     return qkv.QkvImageEncoderForImageClassification(qkv.QkvImageEncoderConfig(**shape))
 
 
-def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_complete(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forced: list[str] = []
     sync = durable.sync
     monkeypatch.setattr(durable, "sync", lambda path: (forced.append(path.name), sync(path)))

@@ -106,7 +106,7 @@ class OnMeta(qkv.QkvDecoderForCausalLM):
 
 
 @pytest.mark.parametrize(("model_class", "words"), [(Buffered, "buffer angles"), (OnMeta, "attribute angles")])
-def test_a_model_that_loading_does_not_give_back_has_no_manifest(
+def test_no_manifest_where_loading_loses_a_tensor(
     model_class: type[PreTrainedModel], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(IntegrityError, match=words):

@@ -209,7 +209,7 @@ def test_every_kind_of_processor_is_found_by_its_file(tmp_path: Path) -> None:
     assert [type(reader) for reader in saved_processors(tmp_path)][1] is Wav2Vec2FeatureExtractor
 
 
-def test_a_model_that_is_not_of_qkv_or_not_whole_is_refused(saved: Path) -> None:
+def test_other_models_and_missing_weights_are_refused(saved: Path) -> None:
     official = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8))
     official.save_pretrained(saved / "bert")
     (saved / "bar-2-bert").mkdir()

@@ -196,7 +196,7 @@ def torch_file() -> bytes:
         ("other.png", PNG),
     ],
 )
-def test_what_no_model_needs_is_named(folder: Path, name: str, content: bytes) -> None:
+def test_other_kinds_of_files_are_named(folder: Path, name: str, content: bytes) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     assert refused(folder).startswith(f"{folder} may not be published: {name} ")
@@ -228,7 +228,7 @@ def test_links_that_lead_out_are_refused(folder: Path) -> None:
     assert "images is" in refused(folder) and "LICENSE.md is a link that leads out" in refused(folder)
 
 
-def test_what_everybody_may_read_passes_and_a_secret_never(folder: Path) -> None:
+def test_allowed_names_pass_and_allowed_secrets_do_not(folder: Path) -> None:
     (folder / "README.md").write_text("geraldine/model ![](curve.png) from /home/geraldine/model\n")
     assert "the user name geraldine" in refused(folder, public=["/home/geraldine/model"])
     assert scan(folder, public=["geraldine", "/home/geraldine/model"])
@@ -237,7 +237,7 @@ def test_what_everybody_may_read_passes_and_a_secret_never(folder: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["root", "ubuntu", "Runner"])
-def test_accounts_that_anybody_has_are_no_traces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_common_accounts_are_no_traces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", name)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "something-long")
     assert not any(pattern.search(name) for _, pattern in private.traces())

@@ -134,7 +134,7 @@ def test_any_flipped_byte_is_found(place: Path, data: st.DataObject) -> None:
         flip(path, offset, bit)
 
 
-def test_nothing_is_read_that_was_not_signed(signed: Path, alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsigned_files_are_not_read(signed: Path, alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = "qkv.scripts.publishing.integrity.verification.load_rows"
     monkeypatch.setattr(loads, lambda *_, **__: iter([Row("class")]))
     assert str(alice) in verify(signed, signed_by=alice).sentence and "signature" in verify(signed).sentence

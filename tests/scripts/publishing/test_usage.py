@@ -182,5 +182,5 @@ def test_programs_ask_about_the_recipes_prompt(architecture: str, prompt: str, w
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
-def test_what_ends_by_itself_has_room_to_end(config: Any, length: int) -> None:
+def test_encoder_decoders_have_room_for_a_whole_output(config: Any, length: int) -> None:
     assert room(config.to_dict()) == length

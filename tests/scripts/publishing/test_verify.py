@@ -203,7 +203,7 @@ def test_a_repository_is_loaded_at_the_commit_that_was_compared(folder: Path, mo
         checked("user/name", options)
 
 
-def test_whatever_is_wrong_after_loading_is_named(folder: Path) -> None:
+def test_differences_after_loading_are_named(folder: Path) -> None:
     good, manifest = loaded(QkvDecoderForCausalLM, folder, INPUTS), read_manifest(folder)
     parameters, logits = good.report["loaded"]["parameter"], good.outputs["logits"]
     other = logits.clone()
@@ -288,7 +288,7 @@ def test_code_that_fills_a_buffer_wrongly_is_found(tmp_path: Path) -> None:
         ("mine", "Mine", None),
     ],
 )
-def test_so_have_stock_models(model_type: str, architecture: str, expected: str | None, tmp_path: Path) -> None:
+def test_auto_classes_of_stock_models(model_type: str, architecture: str, expected: str | None, tmp_path: Path) -> None:
     config = {"model_type": model_type, "architectures": [architecture]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert auto_class(config, architecture) == expected

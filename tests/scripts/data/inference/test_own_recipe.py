@@ -150,18 +150,15 @@ def test_what_cannot_be_inferred_is_said(columns: dict, words: list[str], said: 
         infer(table(tmp_path, columns), words)
 
 
-def test_lengths_follow_the_texts_and_steps_the_rows(tmp_path: Path) -> None:
-    short = infer(table(tmp_path, {"text": "one {}"}))[0]
+@pytest.mark.parametrize(("words", "steps"), [(["max_steps=50"], 50), (["epochs=3", "batch_size=10"], 12)])
+def test_lengths_follow_the_texts_and_steps_the_rows(words: list[str], steps: int, tmp_path: Path) -> None:
     long = infer(table(tmp_path, {"text": "many words " * 60 + "{}"}, count=600))[0]
+    where = table(tmp_path, {"text": "one {}"}, count=40)
+    short, typed = infer(where)[0], infer(where, words)[0]
     assert (short.text.length, long.text.length) == (32, 256)
     assert short.optimization.max_steps == 200 < long.optimization.max_steps
-
-
-@pytest.mark.parametrize(("words", "steps"), [(["max_steps=50"], 50), (["epochs=3", "batch_size=10"], 12)])
-def test_warmup_and_evaluations_follow_the_length_that_is_typed(words: list[str], steps: int, tmp_path: Path) -> None:
-    recipe = infer(table(tmp_path, {"text": "one {}"}, count=40), words)[0]
-    assert recipe.schedule.warmup_steps == steps // 10 and recipe.output.eval_every == math.ceil(steps / 5)
-    assert infer(table(tmp_path, {"text": "one {}"}, count=40), [*words, "warmup=3"])[0].schedule.warmup_steps == 3
+    assert typed.schedule.warmup_steps == steps // 10 and typed.output.eval_every == math.ceil(steps / 5)
+    assert infer(where, [*words, "warmup=3"])[0].schedule.warmup_steps == 3
 
 
 def test_data_that_are_called_as_a_recipe_is_are_told_apart(
