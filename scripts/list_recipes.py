@@ -4,8 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from qkv.scripts.common.tables import format_metric, print_columns
-from qkv.scripts.recipes.cards import read_card
-from qkv.scripts.recipes.loading import load, names
+from qkv.scripts.recipes.loading import load, names, read_card
 from qkv.scripts.recipes.schema import Recipe
 
 LEGEND = (

@@ -168,13 +168,6 @@ def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
     return name, data
 
 
-def model_folder(run: str | Path) -> Path:
-    """Return the folder with the model of a run: its own, or `model` in it where an earlier qkv trained it."""
-    folder = Path(run).expanduser()
-    inner = folder / "model"
-    return inner if (inner / "config.json").is_file() and not (folder / "config.json").is_file() else folder
-
-
 def similar_folder(missing: Path) -> str:
     """Suggest the newest folder beside a missing one whose name begins with its own, as runs are called after data."""
     beside = [other for other in missing.parent.glob(f"{missing.name}*") if other.is_dir()]

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_json
-from qkv.scripts.common.files import RECORD, model_folder
+from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, Head
 from qkv.scripts.common.words import either
 
@@ -108,7 +108,7 @@ def read_by(model: Any, tokenizer: Any) -> int | None:
 def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
     """Open a model without loading its weights; ValueError where there is none, or it has no task."""
     is_here = Path(name).expanduser().is_dir()
-    folder = model_folder(Path(name)) if is_here else located(name, revision)
+    folder = Path(name).expanduser() if is_here else located(name, revision)
     if not (folder / CONFIG).is_file():
         mend = "give a run such as runs/first, a model folder or a Hub id"
         if (folder / "checkpoints").is_dir():

@@ -1,5 +1,6 @@
 """Load recipes from YAML files and `key=value` words, each value checked against the schema."""
 
+import json
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -10,12 +11,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 
 from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
+CARDS = Path(__file__).parents[2] / "model_cards"
 # Fields about the data of a recipe, left out with other data.
 STORY = ("title", "limits", "prompt")
 TEXTS, QUOTES = {*STORY, *(f"card.{name}" for name in types_of(Card))}, ("'", '"')
@@ -25,6 +28,12 @@ NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list
 def names() -> list[str]:
     """Return the names of the recipes that come with qkv."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def read_card(name: str) -> dict[str, Any] | None:
+    """Return the record of a recipe's committed card, if there is one."""
+    path = CARDS / name / RECORD
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def is_data(name: str) -> bool:

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.files import model_folder, replacing
+from qkv.scripts.common.files import replacing
 from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.run_folder import CURVE, read_metrics
@@ -78,7 +78,7 @@ class Run:
         steps = record["steps"]["taken"]
         more = f"max_steps={2 * steps} would go on from there"
         say(f"{self.folder} is finished, all {steps} steps; nothing was trained; {more}")
-        self.model = model_class(self.model).from_pretrained(model_folder(self.folder)).eval()
+        self.model = model_class(self.model).from_pretrained(self.folder).eval()
         texts = {name: self.record["recipe"][name] for name in (*STORY, "card")}
         self.record = record | {"recipe": record["recipe"] | texts}
         if self.is_main and self.record != record:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv
+import tables
 from comparison import exact
 from qkv.configuration.axes import ImagePositionName, KernelName, ObjectQueryPositionName, PatternName, PositionName
 from sampling import SEED as SEED
@@ -19,31 +21,11 @@ from tiny import jitter
 AXES_OF_POSITIONS = (PositionName, ImagePositionName, ObjectQueryPositionName)
 POSITIONS = tuple(dict.fromkeys(word for axis in AXES_OF_POSITIONS for word in get_args(axis)))
 PATTERNS, KERNELS = get_args(PatternName), get_args(KernelName)
-VOCABULARY, LENGTHS, PROMPT, NEW = 13, (11, 7), 8, 3
+TABLE = tables.beside(__file__)
+SHAPE, REACH, VOCABULARY, PATCH = (TABLE[name] for name in ("shape", "reach", "vocabulary", "patch"))
+LENGTHS, PROMPT, NEW = (11, 7), 8, 3
 # Height and width of an image in pixels, and of a smaller one that is padded to its size.
-PIXELS, FEWER_PIXELS, PATCH = (6, 8), (4, 6), 2
-# Of every stack of a model; and of that of the cell, so small that each pattern hides other pairs of the longer row.
-SHAPE = {
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 8,
-}
-REACH = {
-    "sliding_window": 3,
-    "block_size": 2,
-    "fixed_columns": 1,
-    "num_random_blocks": 1,
-    "text_length": 1,
-    "grid_columns": 4,
-    "grid_kernel": 3,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-}
-TEXT = {"vocab_size": VOCABULARY, "max_position_embeddings": 16, "pad_token_id": 0, "eos_token_id": None}
-SOUND = {"num_mel_bins": 3, "conv_kernel_sizes": [3], "conv_strides": [2]}
-IMAGE = {"image_size": list(PIXELS), "patch_size": PATCH}
+PIXELS, FEWER_PIXELS = tuple(TABLE["pixels"]), (4, 6)
 Batch = dict[str, Tensor]
 
 
@@ -71,14 +53,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A model, its stacks in the order in which they run, what its config says, and a batch of two rows for it."""
+    """A model, its stacks in the order in which they run, and its config; `own` are fields of one part beside its words."""
 
     model: str
     parts: tuple[Part, ...]
+    batches: tuple[Callable[[], Batch], ...]
     fields: dict[str, Any]
-    batch: Callable[[], Batch]
-    # Of a part alone, beside its words.
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def batch(self) -> Batch:
+        """Return two rows for the model."""
+        return {name: value for make in self.batches for name, value in make().items()}
 
     @property
     def model_class(self) -> Any:
@@ -127,51 +112,21 @@ def padded_images() -> Batch:
     return {**images(), "pixel_mask": mask}
 
 
-TOKENS = ("input_ids", "attention_mask")
-TARGETS = ("decoder_input_ids", "decoder_attention_mask", "encoder")
-FAMILIES = {
-    "encoder": Family("QkvEncoderModel", (Part("", "", *TOKENS),), TEXT, text),
-    "decoder": Family("QkvDecoderForCausalLM", (Part("", "model", *TOKENS),), TEXT, text),
-    "encoder-decoder": Family(
-        "QkvEncoderDecoderForConditionalGeneration",
-        (Part("encoder", "model.encoder", *TOKENS), Part("decoder", "model.decoder", *TARGETS)),
-        {**TEXT, "decoder_start_token_id": 0},
-        lambda: {**text(), **text("decoder_")},
-    ),
-    "image encoder": Family("QkvImageEncoderModel", (Part("", "", "pixel_values"),), IMAGE, images),
-    "audio encoder": Family(
-        "QkvAudioEncoderModel",
-        (Part("", "", "input_features", "attention_mask"),),
-        {**SOUND, "max_position_embeddings": 16},
-        sound,
-    ),
-    "speech encoder-decoder": Family(
-        "QkvSpeechEncoderDecoderForSpeechSeq2Seq",
-        (
-            Part("encoder", "model.encoder", "input_features", "attention_mask"),
-            Part("decoder", "model.decoder", *TARGETS),
-        ),
-        {**TEXT, "decoder_start_token_id": 0},
-        lambda: {**sound(), **text("decoder_")},
-        {"encoder": SOUND},
-    ),
-    "dual encoder": Family(
-        "QkvDualEncoderModel",
-        (Part("text_config", "text_model", *TOKENS), Part("vision_config", "vision_model", "pixel_values")),
-        {"projection_dim": 4},
-        lambda: {**text(), **images()},
-        {"text_config": {**TEXT, "bos_token_id": None, "pooling": "mean"}, "vision_config": IMAGE},
-    ),
-    "detection": Family(
-        "QkvDetectionModel",
-        (
-            Part("encoder", "encoder", "pixel_values", "pixel_mask"),
-            Part("decoder", "decoder", "", memory="encoder"),
-        ),
-        {"backbone_config": None, "patch_size": PATCH, "num_queries": max(LENGTHS)},
-        padded_images,
-    ),
+BATCHES: dict[str, Callable[[], Batch]] = {
+    "text": text,
+    "decoder_text": partial(text, "decoder_"),
+    "sound": sound,
+    "images": images,
+    "padded_images": padded_images,
 }
+
+
+def family(model: str, parts: list[list[str]], batch: list[str], **options: Any) -> Family:
+    """Make a family of a row of the table."""
+    return Family(model, tuple(itertools.starmap(Part, parts)), tuple(BATCHES[name] for name in batch), **options)
+
+
+FAMILIES = {name: family(**row) for name, row in TABLE["families"].items()}
 # Each stack of each family by its name, with what it is a part of.
 STACKS = {
     f"{name}: {part.config}" if part.config else name: (family, part.config)

@@ -4,13 +4,14 @@ Some of them run with the other tests. `make cells` tries all of them and writes
 """
 
 import itertools
-import logging
 import random
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from unittest import TestCase
 
 import pytest
 import torch
@@ -47,26 +48,13 @@ SAMPLE = 20
 each_stack = pytest.mark.parametrize("stack", STACKS)
 
 
-class Refuse(logging.Handler):
-    """Fail where something is logged."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        raise AssertionError(f"logged: {record.getMessage()}")
-
-
 @contextmanager
 def nothing_said() -> Iterator[None]:
     """Let warnings of every kind fail."""
-    handler, loggers = Refuse(logging.WARNING), [logging.getLogger(name) for name in ("qkv", "transformers")]
-    for logger in loggers:
-        logger.addHandler(handler)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
+    silent = partial(TestCase().assertNoLogs, level="WARNING")
+    with warnings.catch_warnings(), silent("qkv"), silent("transformers"):
+        warnings.simplefilter("error")
+        yield
 
 
 def outcome_of(cell: Cell) -> Outcome:

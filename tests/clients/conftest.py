@@ -24,25 +24,9 @@ is compared, at 1e-4 unless the program rounds. Of recurrent models and audio en
 """
 ROWS: list[str] = []
 PROGRAMS = (
-    "torch",
-    "transformers",
-    "peft",
-    "trl",
-    "sentence-transformers",
-    "setfit",
-    "lm-eval",
-    "onnxruntime",
-    "captum",
-    "torchao",
-    "optuna",
-    "lightning",
-    "bitsandbytes",
-    "evaluate",
-    "bertviz",
-    "gradio",
-    "openai",
-    "gguf",
-)
+    "torch transformers peft trl sentence-transformers setfit lm-eval onnxruntime captum torchao optuna lightning "
+    "bitsandbytes evaluate bertviz gradio openai gguf"
+).split()
 
 
 def outcome(side: str, given: dict[str, Any], failed: dict[str, Exception]) -> str:

@@ -12,7 +12,7 @@ import pytest
 import qkv
 from checkout import ROOT
 from qkv.scripts.arguments import COMMANDS
-from qkv.scripts.recipes.cards import CARDS
+from qkv.scripts.recipes.loading import CARDS
 
 SPEC = importlib.util.spec_from_file_location("made_pages", ROOT / "docs" / "made_pages.py")
 made_pages = importlib.util.module_from_spec(SPEC)

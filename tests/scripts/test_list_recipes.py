@@ -7,9 +7,8 @@ import pytest
 
 from qkv.scripts.cli import main
 from qkv.scripts.list_recipes import counted, row
-from qkv.scripts.recipes import cards
-from qkv.scripts.recipes.cards import read_card
-from qkv.scripts.recipes.loading import load, names
+from qkv.scripts.recipes import loading
+from qkv.scripts.recipes.loading import load, names, read_card
 
 CARDS = Path(__file__).parents[2] / "model_cards"
 
@@ -39,7 +38,7 @@ def test_figures_are_those_of_the_card(name: str) -> None:
 def test_other_data_and_missing_cards_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = row(load("docs-lm"), read_card("docs-lm"))
     assert "data=docstrings, measured on data=django-docs" in cells["model and data"]
-    monkeypatch.setattr(cards, "CARDS", tmp_path)
+    monkeypatch.setattr(loading, "CARDS", tmp_path)
     assert row(load("digits"), read_card("digits"))["test"] == "-"
 
 

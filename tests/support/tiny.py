@@ -328,6 +328,8 @@ def jitter(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+# Auto classes of models without a head, which name no task.
+WITHOUT_TASK = ("AutoModel", "AutoModelForTextEncoding")
 # Heads that share an Auto class with another: ELECTRA's second one for pretraining, and one that no Auto class is for.
 SHARED_AUTO_CLASSES = {
     "ForReplacedTokenDetection": "AutoModelForPreTraining",
@@ -341,8 +343,8 @@ def cases(family: str, config: Any, *rows: tuple[str, str, Callable[[], Any]]) -
     auto_map, made = config().auto_map, []
     for head, kind, inputs in rows:
         model_class = getattr(qkv, f"Qkv{family}{head}")
-        own = (auto for auto, name in auto_map.items() if name.endswith(f".{model_class.__name__}"))
-        auto_class = next(own, SHARED_AUTO_CLASSES.get(head, "none"))
+        own = [auto for auto, name in auto_map.items() if name.endswith(f".{model_class.__name__}")]
+        auto_class = min(own, key=WITHOUT_TASK.__contains__, default=SHARED_AUTO_CLASSES.get(head, "none"))
         made.append(Case(f"{family}{head}-{kind}", model_class, partial(config, kind), inputs, auto_class))
     return made
 
@@ -465,8 +467,4 @@ VARIANTS = [
 ]
 CASES = HEADS + VARIANTS
 # Those that have a loss.
-LOSSES = [
-    case
-    for case in CASES
-    if case.auto_class not in ("AutoModel", "AutoModelForTextEncoding") or "labels" in case.inputs()
-]
+LOSSES = [case for case in CASES if case.auto_class not in WITHOUT_TASK or "labels" in case.inputs()]

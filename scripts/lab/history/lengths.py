@@ -20,8 +20,7 @@ from qkv.scripts.common.phases import say
 from qkv.scripts.common.resources import table
 from qkv.scripts.lab.history.speed import Curve, forward_seconds, recurrent_layer
 from qkv.scripts.planning.memory_tracker import MemoryTracker
-from qkv.scripts.recipes.cards import read_card
-from qkv.scripts.recipes.loading import load
+from qkv.scripts.recipes.loading import load, read_card
 
 RECIPE = "long-range"
 Layers = Callable[[Tensor], Tensor]

@@ -14,7 +14,7 @@ from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
-from qkv.scripts.common.files import RECORD, model_folder, similar_folder
+from qkv.scripts.common.files import RECORD, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
@@ -70,11 +70,12 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
     if isinstance(source, PreTrainedModel):
         check_ours(source.config.model_type, type(source).__name__, "qkv.from_transformers(model)")
     else:
-        run = Path(source).expanduser()
-        if not run.is_dir():
-            raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
-        folder = model_folder(run)
-        record = record or (run if (run / RECORD).is_file() else None)
+        folder = Path(source).expanduser()
+        if not folder.is_dir():
+            raise ValueError(
+                f"there is no folder {folder}; name one with a model, or a run folder{similar_folder(folder)}"
+            )
+        record = record or (folder if (folder / RECORD).is_file() else None)
         # A certificate is about weights in the precision that they are stored in.
         if (folder / CERTIFICATE).is_file() and options.dtype is None:
             certificate = read_json(folder / CERTIFICATE)

@@ -20,7 +20,6 @@ from torch import Tensor
 import qkv
 from qkv.modeling.conversion.files import CONFIG, located, read_json
 from qkv.scripts.common import inspector
-from qkv.scripts.common.files import model_folder
 from qkv.scripts.common.inspector import Job
 from qkv.scripts.conversion.probe import probe_inputs
 from qkv.scripts.publishing.export.tested_releases import spelled, stated_releases, untested
@@ -113,7 +112,7 @@ def examine(
     is_local = Path(target).expanduser().is_dir()
     if revision and is_local:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
-    folder = model_folder(target) if is_local else located(target, revision, fetch=fetch)
+    folder = Path(target).expanduser() if is_local else located(target, revision, fetch=fetch)
     trusted = trust_remote_code or is_local or expect is not None
     rows = []
     for row in checks(folder, expect, trusted=trusted, signed_by=signed_by):
@@ -173,7 +172,7 @@ def expectation_findings(actual: Manifest, expect: str | Path) -> list[str]:
     """Compare a manifest with the identity that was expected, or by name with the model of a folder."""
     lines: list[str] = []
     if Path(expect).is_dir():
-        expected = read_manifest(model_folder(expect))
+        expected = read_manifest(Path(expect))
         wanted = expected["identity"]
         lines += differences("file", files_read(expected), files_read(actual))
         for kind, table in expected["loaded"].items():

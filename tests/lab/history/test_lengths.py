@@ -17,7 +17,7 @@ from qkv.scripts.lab.history.lengths import (
     peak_bytes,
     recalled,
 )
-from qkv.scripts.recipes.cards import read_card
+from qkv.scripts.recipes.loading import read_card
 
 
 def test_the_peak_is_of_what_lives_at_once() -> None:
