@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.example_data.digits import NAMES, as_words, draw, to_image
+from qkv.scripts.example_data.digits import NAMES, as_words, draw
 from qkv.scripts.lab.baselines import baselines
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
@@ -28,7 +28,8 @@ def drawings() -> Task:
 def test_pixels_are_those_of_the_processor_and_no_image_is_in_two_splits(digits: Task) -> None:
     pixels = digits.splits["test"].columns["pixel_values"]
     assert pixels.shape == (360, 3, 8, 8) and pixels.min() == -1 and pixels.max() == 1
-    colour = [to_image(image) for image in pixels[:3]]
+    levels = ((pixels[:3] + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    colour = [Image.fromarray(image) for image in levels]
     for images in (colour, [image.convert("L") for image in colour]):
         assert torch.equal(digits.processor(images, return_tensors="pt")["pixel_values"], pixels[:3])
     whole = data.load(recipe.load("digits", ["holdout=0"]))
