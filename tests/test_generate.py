@@ -173,7 +173,7 @@ def test_a_models_own_first_layer_may_assist_it(kind: str) -> None:
     assert torch.equal(generate(model, alone), expected)
 
 
-@pytest.mark.parametrize("kind", sampled([*DECODERS, *TRANSLATORS], 2))
+@pytest.mark.parametrize("kind", sampled(SCORED, 2))
 def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
     model = build(kind)
     alone = {name: value[:1] for name, value in prompt(model).items()}

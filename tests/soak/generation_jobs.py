@@ -113,6 +113,8 @@ def ways(model: str) -> list[str]:
         return [way for way in OPTIONS if way not in ("chunks", *ALONE)]
     if kind in tiny.KINDS["encoder_decoder"]:
         return [way for way in OPTIONS if way not in ("prompt lookup", "early exit", "assisted")]
+    if kind in ("linear", "deltanet"):  # a state keeps no tokens to go back to
+        return [way for way in OPTIONS if way not in ALONE]
     helped = kind in ("gpt2", "llama", "bloom", "neox") and not isinstance(fields.get("pattern"), list)
     return [way for way in OPTIONS if helped or way not in ("assisted", "early exit")]
 
