@@ -101,7 +101,7 @@ def hold_states(config: StackConfig, cache: object) -> None:
         parts = (cache.self_attention_cache, cache.cross_attention_cache)
     for part in parts:
         if not all(isinstance(layer, StateLayer) for layer in part.layers):
-            if any(layer.get_seq_length() for layer in part.layers):
+            if any(cast(CacheLayerMixin, layer).get_seq_length() for layer in part.layers):
                 raise ValueError(
                     f"past_key_values hold keys and values, but kernel={config.kernel!r} keeps a state; give the model "
                     "a cache that it has filled itself"

@@ -120,7 +120,7 @@ def columns_of(paths: Sequence[Path], documents: str, encoding: str) -> dict[str
         stored, records = stored_schema(paths), islice(records, SAMPLE)
     columns: dict[str, Source] = {}
     for name, kind in column_types(records, stored).items():
-        feature = stored.get(name, Value("string" if kind in LOCATED else kind))
+        feature = stored[name] if name in stored else Value("string" if kind in LOCATED else kind)
         feature = Image(decode=False) if kind == "image" else STORED_SOUND if isinstance(feature, Audio) else feature
         columns[name] = name, "any" if stored and kind not in LOCATED else kind, feature
     for medium in LOCATED:
