@@ -48,7 +48,11 @@ class MaskedLMHead(HeadTransform):
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=config.lm_head_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(super().forward(hidden))
+        return self.decoder(self.features(hidden))
+
+    def features(self, hidden: Tensor) -> Tensor:
+        """Return the states that `decoder` scores: (B, T, D) -> (B, T, embedding_width)."""
+        return super().forward(hidden)
 
 
 class ReplacedTokenHead(HeadTransform):

@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, N tokens with a label, D hidden_size, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from ..checks.inputs import check_labels
 from ..execution import way_of
-from .head import HeadTransform, MaskedLMHead
 from .loss import IGNORED, Count, cross_entropy, negative_log_likelihood, normalise
 
 # Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
@@ -46,7 +45,7 @@ def loss_without_logits(
     """Compute `negative_log_likelihood` of the tokens with a label, a chunk of logits at a time if they are many."""
     if torch.compiler.is_compiling():
         return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
-    decoder = cast(nn.Linear, getattr(head, "decoder", head))  # a masked language model has a transform before it
+    decoder = cast(nn.Linear, getattr(head, "decoder", head))  # a masked language model transforms the states first
     check_labels((*hidden.shape[:-1], decoder.out_features), labels, IGNORED)
     hidden, labels = hidden.flatten(0, -2), labels.to(hidden.device).flatten()
     if type(labels) is Tensor and labels.device.type != "meta":
@@ -54,7 +53,7 @@ def loss_without_logits(
         hidden, labels = hidden.index_select(0, due), labels[due]
     if label_smoothing or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
-    features = hidden if decoder is head else HeadTransform.forward(cast(MaskedLMHead, head), hidden)
+    features = hidden if decoder is head else cast("Callable[[Tensor], Tensor]", head.features)(hidden)
     chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
     given = (features, decoder.weight, labels.long())
     total = F.linear_cross_entropy(
