@@ -120,7 +120,7 @@ def outcomes_of(chosen: list[Cell]) -> Outcomes:
 @each_stack
 def test_some_cells_end_as_the_page_says(stack: str) -> None:
     said = read_page(PAGE.read_text(encoding="utf-8"), stack)
-    assert said.keys() == set(cells(stack))
+    assert said.keys() == set(cells(stack)), f"the cells of {stack} have changed; `make cells` writes {PAGE.name} again"
     chosen = random.Random(f"{SEED} {stack}").sample(cells(stack), SAMPLE)
     for cell, outcome in outcomes_of(chosen).items():
         assert said_of(cell, outcome) in said[cell], cell

@@ -1,11 +1,14 @@
-"""Each word of an axis is a row of its table, and each row a word."""
+"""Each word of an axis is a row of its table, each row a word, and each is in the docstring of its field."""
 
-from typing import Any, get_args
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from transformers.activations import ACT2FN
 
 from qkv.configuration import axes
+from qkv.configuration.configuration_base import QkvConfig, model_configs
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontends import FRONTENDS
 from qkv.modeling.frontends.detection import DETECTION_FRONTENDS
@@ -21,6 +24,7 @@ from qkv.modeling.pair.outer_product import OUTER_PRODUCTS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
 from qkv.modeling.recurrent.cells import CELLS
+from qkv.scripts.recipes.keys import explained
 
 # {axes whose words are the rows of one table: the table}
 TABLES: dict[str, dict[str, Any]] = {
@@ -65,3 +69,20 @@ def test_every_axis_has_a_table_or_is_part_of_one_that_has() -> None:
         "ActivationName",
         "ProjectionName",
     }
+
+
+def words_of(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is not Literal:
+        for part in get_args(annotation):
+            yield from words_of(part)
+    elif annotation in (getattr(axes, name) for names in TABLES for name in names.split()):
+        yield from get_args(annotation)
+
+
+@pytest.mark.parametrize("config_class", model_configs(), ids=lambda each: each.__name__)
+def test_the_docstring_of_a_field_has_each_of_its_words(config_class: type[QkvConfig]) -> None:
+    bases = [base for base in reversed(config_class.__mro__) if issubclass(base, QkvConfig)]
+    said = {name: meaning for base in bases for name, (_, meaning) in explained(base.__doc__).items()}
+    words = {(each.name, word) for each in dataclasses.fields(config_class) for word in words_of(each.type)}
+    assert words or config_class.sub_configs
+    assert not {(name, word) for name, word in words if f"`{word}`" not in said[name]}
