@@ -5,6 +5,7 @@ A task has the classes that were written, each with its share in the test, and n
 
 import csv
 import json
+import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 from datasets import Dataset
 
 import own_runs
+from checkout import ROOT
 from errors import raises_sentence
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
+from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
@@ -35,6 +38,7 @@ TASKS: dict[str, type[Task]] = {
     "classes": TextClassification, "numbers": TextRegression, "pairs": TextClassification, "texts": CausalLM,
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
+    "folds": ContactPrediction, "encoder-folds": ContactPrediction,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")
@@ -93,3 +97,21 @@ def test_own_data_are_the_task_of_their_columns(kind: str, form: str, tmp_path: 
     with raises_sentence(f"row {BAD + (2 if form in ('csv', 'tsv') else 1)}", last, "bad_records=0.03"):
         load(infer(where, words)[0])
     check(load(infer(where, [*words, "bad_records=0.5"])[0]), kind, rows[:BAD] + rows[BAD + 1 :])
+
+
+# The page on own data -------------------------------------------------------------------------------------------------
+
+
+PAGE = (ROOT / "scripts" / "data" / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"((?:[^\n]+\n)+)\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search(r"`([\w.]+)`, for `([\w-]+)`", text))]
+
+
+def test_all_kinds_are_seen() -> None:
+    assert len(KINDS) == 7 and len({task for _, task, _ in KINDS}) == 6 and PAGE.count(", for `") == 7
+
+
+@pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])
+def test_rows_are_learned_as_the_page_says(name: str, task: str, rows: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(rows, encoding="utf-8")
+    assert infer(str(tmp_path / name))[1]["task"] == task
