@@ -13,9 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
-from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 import qkv.modeling as models
@@ -192,11 +190,11 @@ def scenes() -> list[Example]:
     return examples
 
 
-def targets(batch: dict[str, Any], counted: str = "labels") -> Tensor:
-    """What a loss is divided by: the targets of a batch, or its objects and its images."""
-    if isinstance(batch[counted], list):
-        return torch.tensor([sum(len(found["boxes"]) for found in batch[counted]), len(batch[counted])])
-    return (batch[counted] != -100).sum()
+def targets(batch: dict[str, Any]) -> Tensor:
+    """Count what a loss is divided by: the targets of a batch, or its objects and its images."""
+    if isinstance(labels := batch["labels"], list):
+        return torch.tensor([sum(len(found["boxes"]) for found in labels), len(labels)])
+    return (labels != -100).sum()
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ TASKS = {
 }
 
 
-# Under transformers' Trainer, which counts no objects, processes may share a step but parts of it do not add up.
+# Trainer counts no objects: processes may share a step, but parts of it add up in our loop alone (`scale_worker.py`).
 SCENES = {"scenes": unsmoothed("DetectionForObjectDetection", tiny.detector, "detr", scenes)}
 
 
@@ -279,13 +277,9 @@ ROUNDS = [
 ]
 # What several processes share: the four kinds of loss with and without smoothing, every other head without.
 MAIN = ("mlm", "clm", "seq2seq", "classes")
-SHARED = [
-    (name, smoothing, how)
-    for name, smoothing in ROUNDS
-    for how in ("trainer", "accelerate", "trainer, accumulated", "accelerate, accumulated")
-    if (name in MAIN and not smoothing) or ("accumulated" in how and (name in MAIN or not smoothing))
-] + [(name, 0.0, how) for name in CONTESTS for how in ("trainer", "uneven", "counted")]
-SHARED += [(name, 0.0, how) for name in SCENES for how in ("trainer", "accelerate", "accelerate, accumulated")]
+SHARED = [(name, smoothing, "accumulated") for name, smoothing in ROUNDS if name in MAIN or not smoothing]
+SHARED += [(name, 0.0, how) for name in CONTESTS for how in ("trainer", "uneven", "counted")]
+SHARED += [(name, 0.0, "trainer") for name in SCENES]
 
 
 def one_batch(task: Task, smoothing: float, rows: int = ROWS) -> Gradients:
@@ -348,27 +342,6 @@ def make_trainer(
     return Trainer(model, settings, optimizers=(descent, constant), **data)
 
 
-def accelerate_step(task: Task, smoothing: float, *, batch_size: int) -> Gradients:
-    """One optimizer step by hand: count the targets of the whole step over micro-batches and processes, then learn."""
-    accelerator = Accelerator(cpu=True)
-    model = task.model(smoothing).train()
-    start = start_of(model)
-    loader = DataLoader(task.examples(), batch_size, collate_fn=lambda rows: double(pad(rows)))
-    wrapped, descent, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0), loader)
-    batches = list(loader)
-    shifted = type(model) is models.QkvDecoderForCausalLM
-    counted = [{**batch, task.counted: batch[task.counted][:, 1:]} if shifted else batch for batch in batches]
-    count = accelerator.reduce(torch.stack([targets(batch, task.counted) for batch in counted]).sum(0), "sum")
-    for index, batch in enumerate(batches):
-        # Gradients of processes are averaged, those of micro-batches are summed, once, with the last.
-        silent = accelerator.no_sync(wrapped) if index + 1 < len(batches) else torch.enable_grad()
-        with silent:
-            loss = wrapped(**batch, num_items_in_batch=count).loss
-            accelerator.backward(loss * accelerator.num_processes)
-    descent.step()
-    return moved(model, start)
-
-
 def step(name: str, smoothing: float, how: str) -> Gradients:
     """One of several processes takes its part of the eight examples, in one micro-batch or in several."""
     if name in CONTESTS:
@@ -376,12 +349,8 @@ def step(name: str, smoothing: float, how: str) -> Gradients:
         if how == "trainer":
             return trainer_step(CONTESTS[name], smoothing, batch_size=4, accumulate=1, collate=paired)
         return contest(CONTESTS[name], own, ROWS if how == "counted" else None)
-    task = {**TASKS, **SCENES}[name]
-    if how == "trainer":
-        return trainer_step(task, smoothing, batch_size=4, accumulate=1)
-    if how == "trainer, accumulated":
-        return trainer_step(task, smoothing, batch_size=2, accumulate=2)
-    return accelerate_step(task, smoothing, batch_size=4 if how == "accelerate" else 1)
+    parts = 2 if how == "accumulated" else 1
+    return trainer_step({**TASKS, **SCENES}[name], smoothing, batch_size=4 // parts, accumulate=parts)
 
 
 def main(path: str, start: str, every: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,9 +10,7 @@ from transformers import PreTrainedModel
 
 import scale_worker as worker
 from processes import run_together
-from sampling import sampled
 from scale_worker import Curve
-from tiny import CASES as HEADS
 
 Training = tuple[str, str, str]
 FAMILIES = ("encoder", "decoder", "encoder-decoder", "vit")
@@ -109,12 +106,3 @@ def test_tensor_parallel_group_drops_alike(results: dict[str, Path]) -> None:
     found = log(results["quick"], ("dropout", "tensor parallel", "float64"))
     plain = log(results["quick"], ("decoder", "tensor parallel", "float64"))
     assert len(found["copies"]) > 10 and found["loss"] != pytest.approx(plain["loss"], abs=1e-3)
-
-
-@pytest.mark.parametrize("case", sampled([case for case in HEADS if "For" in case.name], 2), ids=lambda case: case.name)
-def test_every_parameter_of_a_head_gets_a_gradient(case: Any) -> None:
-    """Or DDP would wait for it forever."""
-    model = case.build().train()
-    model(**case.inputs()).loss.backward()
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert trained and [name for name, parameter in trained.items() if parameter.grad is None] == []

@@ -1,4 +1,4 @@
-"""A step is a step however it is split: over micro-batches, processes, padding or packing, under Trainer and by hand."""
+"""A step is a step however it is split: over micro-batches, processes, padding or packing, under Trainer."""
 
 import itertools
 from pathlib import Path
@@ -69,24 +69,11 @@ def test_accumulation_under_trainer_is_one_big_batch(name: str, smoothing: float
     assert_same_gradients(actual, references[name, smoothing])
 
 
-def test_objects_of_a_step_are_counted_over_its_parts(references: dict) -> None:
-    for batch_size in (1, 3):
-        actual = worker.accelerate_step(worker.SCENES["scenes"], 0.0, batch_size=batch_size)
-        assert_same_gradients(actual, references["scenes", 0.0])
-
-
 # Trainer counts nothing but `labels`: of an answer's positions it takes the mean over micro-batches.
 @pytest.mark.parametrize("name", sampled([name for name, task in TASKS.items() if task.counted == "labels"], 2))
 def test_a_short_last_batch_under_trainer_weighs_what_it_holds(name: str) -> None:
     actual = worker.trainer_step(TASKS[name], 0.0, batch_size=3, accumulate=3, rows=7)
     assert_same_gradients(actual, worker.one_batch(TASKS[name], 0.0, rows=7))
-
-
-@each_round
-def test_accumulation_under_accelerate_is_one_big_batch(name: str, smoothing: float, references: dict) -> None:
-    for batch_size in (1, 3, ROWS):
-        actual = worker.accelerate_step(TASKS[name], smoothing, batch_size=batch_size)
-        assert_same_gradients(actual, references[name, smoothing])
 
 
 def two_processes(path: Path, start: int, every: int) -> dict[tuple[str, float, str], Gradients]:

@@ -1,18 +1,21 @@
 """The command line: one sentence for every mistake, help with an example, the version."""
 
-import re
 import resource
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+import own_runs
 import qkv
+import stock_folders
 import tables
+import tiny
 from qkv.scripts import cli
 from qkv.scripts.arguments import COMMANDS, about, parser_of
 from qkv.scripts.cli import main
@@ -77,19 +80,39 @@ def test_help_takes_less_than_a_second() -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
 
 
-def test_a_command_is_a_module_and_a_function() -> None:
-    scripts = Path(cli.__file__).parent
-    files = [*scripts.glob("*.py"), *(path.parent for path in scripts.glob("*/__init__.py"))]
-    assert {function.__name__ for function in COMMANDS.values()} == {
-        path.stem for path in files if "\ndef run(" in (path / "__init__.py" if path.is_dir() else path).read_text()
-    }
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Models that commands read."""
+    folder = tmp_path_factory.mktemp("models")
+    qkv.QkvDecoderForCausalLM(tiny.decoder(position="alibi")).save_pretrained(folder / "alibi")
+    stock = {name: getattr(stock_folders, name)(folder / name) for name in ("bert", "gpt2")}
+    return {**stock, "alibi": folder / "alibi"}
 
 
-@pytest.mark.parametrize(("words", "part"), tables.beside(__file__).items())
-def test_a_mistake_is_one_sentence(words: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words.split()) == 1
+@pytest.mark.parametrize(("words", "parts"), tables.beside(__file__).items())
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    words: str, parts: str | list[str], models: dict[str, Path], native: Path, runs_folder: Path,
+    run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "here").mkdir()
+    odd = "".join(f"{number},{'xy'[number % 2]}\n" for number in range(60))
+    for name, content in {"kind": "text,kind\nwarm,odd\ndull,good\n", "done": "text,prediction\na,b\n",
+                          "empty": "id,text\n1,\n", "odd": f"a,b\n{odd}"}.items():  # fmt: skip
+        (tmp_path / f"{name}.csv").write_text(content)
+    places = {**models, "native": native, "base": runs_folder, "tables": tmp_path, "run": run_of("classes")}
+    if "{other}" in words:
+        places["other"] = own_runs.data("classes", tmp_path, 30, seed=9)
+    if "{texts}" in words:
+        places["texts"] = run_of("texts")
+    monkeypatch.chdir(tmp_path / "here")
+    capsys.readouterr()
+    assert main([word.format(**places) for word in shlex.split(words)]) == 1
     printed = capsys.readouterr()
-    assert re.fullmatch(r"qkv: [^\n]+\n", printed.err) and part in printed.err and printed.out == ""
+    line = printed.err.splitlines()[-1]
+    assert line.startswith("qkv: ") and printed.out == "" and "Traceback" not in printed.err
+    mentions = [parts] if isinstance(parts, str) else parts
+    assert [part for part in mentions if part.format(**places) not in line] == []
+    assert list(Path().iterdir()) == []
 
 
 @pytest.fixture

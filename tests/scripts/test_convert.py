@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
 
 import qkv
-import tiny
 from families import variant
 from families.base import Row
 from qkv.scripts.cli import main
@@ -94,36 +93,17 @@ def test_the_certificate_says_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert "layers.1" in printed and "one model" in printed and "0 of 21 tensors differ" in printed
 
 
-def swapped_norms(model: PreTrainedModel) -> None:
-    one, other = model.model.layers[1].self_attn_residual.norm, model.model.layers[1].mlp_residual.norm
-    one.weight, other.weight = other.weight, one.weight
-
-
 def dropped_bias(model: PreTrainedModel) -> None:
     model.model.layers[1].mlp.down_proj.bias.data.zero_()
 
 
-def rope_base(model: PreTrainedModel) -> None:
-    model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 1001.0}
-
-
-DIVERGING = "the first diverging layer is {} "
 TAMPERED: list[tuple[Row, Callable[[Any], object], str]] = [
-    # gelu for gelu_new: the smallest mistake there is.
-    (GPT2, lambda model: setattr(model.config, "hidden_act", "gelu"), DIVERGING.format("layers.0")),
-    (LLAMA, rope_base, DIVERGING.format("layers.0")),
-    (GPT2, swapped_norms, DIVERGING.format("layers.1")),
-    (GPT2, dropped_bias, DIVERGING.format("layers.1")),
-    (
-        BART, lambda model: model.model.decoder.layers[0].cross_attn.v_proj.bias.data.zero_(),
-        DIVERGING.format("decoder.layers.0"),
-    ),
+    (GPT2, dropped_bias, "the first diverging layer is layers.1 "),
     # A token that none of the inputs has.
     (
         variant("bert", "Model", ""), lambda model: model.embed_tokens.weight.data[3].add_(1),
         "converted back, 1 tensors are others, embeddings.word_embeddings.weight",
     ),
-    (BERT, lambda model: setattr(model.config, "norm_first", True), DIVERGING.format("layers.0")),
 ]  # fmt: skip
 
 
@@ -138,7 +118,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[PreTrainedModel], 
     monkeypatch.setattr(checkpoint, "read", read)
 
 
-@pytest.mark.parametrize(("row", "change", "sentence"), sampled(TAMPERED, 2))
+@pytest.mark.parametrize(("row", "change", "sentence"), TAMPERED)
 def test_another_model_is_not_written(
     row: Row,
     change: Callable[[PreTrainedModel], None],
@@ -217,25 +197,3 @@ def test_the_image_processor_arrives(tmp_path: Path, named: bool) -> None:
     assert run(source, tmp_path / "ours") == 0
     expected, found = (AutoImageProcessor.from_pretrained(folder) for folder in (source, tmp_path / "ours"))
     assert type(found) is type(expected) and found.to_dict() == expected.to_dict()
-
-
-def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, full, alibi = saved(GPT2, tmp_path), tmp_path / "full", tmp_path / "alibi"
-    full.mkdir()
-    (full / "a").touch()
-    qkv.QkvDecoderForCausalLM(tiny.decoder(position="alibi")).save_pretrained(alibi)
-    capsys.readouterr()
-    for words, part in (
-        ((tmp_path / "nowhere", tmp_path / "new"), tmp_path / "nowhere"),
-        ((source, full), full),
-        ((source, source), source),
-        ((source, tmp_path / "new", "--to", "stock"), "--to"),
-        ((alibi, tmp_path / "new", "--to", "qkv"), "--to"),
-        ((alibi, tmp_path / "new"), "position"),
-        ((source, tmp_path / "new", "--dtype", "int8"), "--dtype"),
-        (("nobody/nothing", tmp_path / "new"), "nobody/nothing"),
-    ):
-        assert run(*words) == 1
-        printed = capsys.readouterr()
-        assert str(part) in printed.err and printed.err.startswith("qkv: ") and printed.err.count("\n") == 1
-    assert not (tmp_path / "new").exists() and list(full.iterdir()) == [full / "a"]

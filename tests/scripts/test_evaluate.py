@@ -57,21 +57,14 @@ def test_a_table_is_evaluated_row_by_row(kind: str, run_of: Runs, tmp_path: Path
     for own in facts["metrics"].values():
         assert own["interval"] is None or own["interval"][0] <= own["interval"][1]
     assert [int(row["row"]) for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 6
-    if kind == "images":
+    if kind in ("classes", "images"):
         assert [row["reference"] for row in rows] == ["good", "bad"] * 3
+        assert all(float(row["loss"]) > 0 and 0.5 <= float(row["score"]) <= 1 for row in rows)
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {"metrics.json", "rows.csv", "confusion.png"}
+        assert min(PIL.Image.open(tmp_path / "out" / "confusion.png").size) > 300
     if "accuracy" in facts["metrics"] and "correct" in rows[0] and kind != "tags":
         share = sum(row["correct"] == "true" for row in rows) / len(rows)
         assert share == pytest.approx(facts["metrics"]["accuracy"]["value"])
-
-
-def test_pictures_and_tables_of_classes(run_of: Runs, tmp_path: Path) -> None:
-    table = own_runs.data("classes", tmp_path, 60, seed=5)
-    assert main(["evaluate", str(run_of("classes")), str(table), FEW, "--out", str(tmp_path / "out")]) == 0
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"metrics.json", "rows.csv", "confusion.png"}
-    assert min(PIL.Image.open(tmp_path / "out" / "confusion.png").size) > 300
-    _, rows = read(tmp_path / "out")
-    assert all(float(row["loss"]) > 0 and 0.5 <= float(row["score"]) <= 1 for row in rows)
 
 
 def test_a_table_of_one_class(run_of: Runs, tmp_path: Path) -> None:
@@ -108,28 +101,6 @@ def test_a_column_of_another_name(run_of: Runs, tmp_path: Path) -> None:
     assert [row["reference"] for row in read(tmp_path / "out")[1]] == ["good", "bad"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("{run}", "data=path/classes.jsonl"),
-        ("{run} data={other}", "data=path/classes.jsonl"),
-        ("{run} {other} --out {base}", "is not empty"),
-        ("{run} {missing}", "'label'"),
-        ("{run} {missing} label=kind", "odd"),
-        ("{run} hello", "'hello'"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    words: str, message: str, run_of: Runs, runs_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "b.csv").write_text("text,kind\nwarm,odd\ndull,good\n")
-    places = {"run": run_of("classes"), "base": runs_folder, "missing": tmp_path / "b.csv"}
-    places["other"] = own_runs.data("classes", tmp_path, 30, seed=9)
-    capsys.readouterr()
-    assert main(["evaluate", *words.format(**places).split()]) == 1
-    assert message.format(**places) in capsys.readouterr().err.splitlines()[-1]
-
-
 STOCK: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a classifier": (stock_folders.bert, "classes"),
     "a masked language model": (stock_folders.masked_bert, "texts"),
@@ -146,17 +117,6 @@ def test_a_stock_model_is_evaluated(name: str, tmp_path: Path) -> None:
     assert main(words) == 0
     facts, rows = read(tmp_path / "out")
     assert facts["metrics"]["loss"]["value"] > 0 and len(rows) == facts["rows"] > 0
-
-
-def test_a_folder_of_classes_is_evaluated(run_of: Runs, tmp_path: Path) -> None:
-    files = own_runs.data("images", tmp_path / "data", 6).parent / "files"
-    for number in range(6):
-        place = tmp_path / "pictures" / ("good", "bad")[number % 2]
-        place.mkdir(parents=True, exist_ok=True)
-        (files / f"{number}.png").rename(place / f"{number}.png")
-    words = ["evaluate", str(run_of("images")), str(tmp_path / "pictures"), FEW, "--out", str(tmp_path / "out")]
-    assert main(words) == 0
-    assert [row["reference"] for row in read(tmp_path / "out")[1]] == ["bad"] * 3 + ["good"] * 3
 
 
 def test_own_data_called_as_example_data(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -21,13 +21,16 @@ def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_text_is_that_of_greedy_decoding(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of("texts")
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(run), AutoTokenizer.from_pretrained(run)
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_text_is_that_of_greedy_decoding(
+    run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, stock: bool
+) -> None:
+    folder = stock_folders.gpt2(tmp_path) if stock else run_of("texts")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(PROMPT, return_tensors="pt")
     tokens = model.generate(**inputs, max_new_tokens=5, do_sample=False)[0, inputs["input_ids"].shape[1] :]
     expected = PROMPT + tokenizer.decode(tokens, skip_special_tokens=True)
-    assert printed([str(run), PROMPT, "max_new_tokens=5"], capsys) == f"{expected}\n"
+    assert printed([str(folder), PROMPT, "max_new_tokens=5"], capsys) == f"{expected}\n"
 
 
 def test_on_a_terminal_it_is_written_as_it_comes(
@@ -56,18 +59,3 @@ def test_rows_of_a_table_are_those_of_single_prompts(
     alone = [printed([str(run), prompt, "max_new_tokens=4"], capsys) for prompt in prompts]
     assert [f"{row['text']}{row['prediction']}\n" for row in rows] == alone
     assert [row["id"] for row in rows] == ["00", "01", "02"]
-
-
-def test_a_stock_model_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = stock_folders.gpt2(tmp_path)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer("warm", return_tensors="pt")
-    tokens = model.generate(**inputs, max_new_tokens=3, do_sample=False)[0]
-    expected = tokenizer.decode(tokens, skip_special_tokens=True)
-    assert printed([str(folder), "warm", "max_new_tokens=3"], capsys) == f"{expected}\n"
-
-
-def test_a_model_that_writes_nothing(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", str(run_of("classes")), "warm"]) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "is for text-classification, and generate for text-generation or translation; its answers come from" in line

@@ -3,22 +3,21 @@
 A task has the classes that were written, each with its share in the test, and no row in two splits.
 """
 
-import csv
-import json
+import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset
 
 import own_runs
+from checkout import ROOT
 from errors import raises_sentence
+from own_runs import write_rows
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
+from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
@@ -35,6 +34,7 @@ TASKS: dict[str, type[Task]] = {
     "classes": TextClassification, "numbers": TextRegression, "pairs": TextClassification, "texts": CausalLM,
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
+    "folds": ContactPrediction, "encoder-folds": ContactPrediction,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")
@@ -44,23 +44,6 @@ CASES = [
     if not (form == "disk" and kind in MEDIA) and not (form in ("csv", "tsv") and kind == "boxes")
 ]
 Rows = list[dict[str, Any]]
-
-
-def written(form: str, folder: Path, rows: Rows) -> str:
-    """Write rows in a form; return the `data=` that says where."""
-    path = folder / f"own.{form}"
-    if form in ("csv", "tsv"):
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, delimiter=",\t"[form == "tsv"])
-            cells = [[json.dumps(each) if isinstance(each, list) else each for each in row.values()] for row in rows]
-            writer.writerows([list(rows[0]), *cells])
-    elif form == "disk":
-        Dataset.from_list(rows).save_to_disk(path)
-    elif form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text(json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows)))
-    return str(path)
 
 
 def check(task: Task, kind: str, rows: Rows) -> None:
@@ -83,13 +66,31 @@ def test_own_data_are_the_task_of_their_columns(kind: str, form: str, tmp_path: 
     rows = own_runs.rows(kind, COUNT)
     rows += [dict(row) for row in rows[::8]]  # which stay in the split of their equals
     words = [word for word in own_runs.KINDS[kind] if word != "max_steps=2"]
-    check(load(infer(written(form, tmp_path, rows), words)[0]), kind, rows)
+    check(load(infer(str(write_rows(tmp_path / f"own.{form}", rows)), words)[0]), kind, rows)
     last = list(rows[BAD])[-1]
     rows[BAD][last] = None
     (tmp_path / "bad").mkdir()
     for media in tmp_path.glob("files"):
         media.rename(tmp_path / "bad" / "files")
-    where = written(form, tmp_path / "bad", rows)
+    where = str(write_rows(tmp_path / "bad" / f"own.{form}", rows))
     with raises_sentence(f"row {BAD + (2 if form in ('csv', 'tsv') else 1)}", last, "bad_records=0.03"):
         load(infer(where, words)[0])
     check(load(infer(where, [*words, "bad_records=0.5"])[0]), kind, rows[:BAD] + rows[BAD + 1 :])
+
+
+# The page on own data -------------------------------------------------------------------------------------------------
+
+
+PAGE = (ROOT / "scripts" / "data" / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"((?:[^\n]+\n)+)\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search(r"`([\w.]+)`, for `([\w-]+)`", text))]
+
+
+def test_all_kinds_are_seen() -> None:
+    assert len(KINDS) == 7 and len({task for _, task, _ in KINDS}) == 6 and PAGE.count(", for `") == 7
+
+
+@pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])
+def test_rows_are_learned_as_the_page_says(name: str, task: str, rows: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(rows, encoding="utf-8")
+    assert infer(str(tmp_path / name))[1]["task"] == task

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import qkv
-import tables
 from qkv.scripts.cli import main
 
 SMALL = "hidden_size=32 num_hidden_layers=1 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
@@ -55,13 +54,3 @@ def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: 
     config.save_pretrained(tmp_path)
     assert main(["plan", str(tmp_path), "--length=16"]) == 0
     assert f"{qkv.QkvEncoderForSequenceClassification(config).num_parameters():,}" in capsys.readouterr().out
-
-
-WRONG: dict[str, str] = tables.beside(__file__)
-
-
-@pytest.mark.parametrize("words", WRONG)
-def test_a_mistake_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *words.split()]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("qkv: ") and error.count("\n") == 1 and WRONG[words] in error

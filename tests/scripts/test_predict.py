@@ -12,7 +12,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import own_runs
-import stock_folders
 from qkv.scripts.cli import main
 from qkv.scripts.prediction.inputs import read_table
 
@@ -77,57 +76,6 @@ def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFi
     assert main(["predict", str(run_of("classes")), "warm, naïve"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert rows[0]["text"] == "warm, naïve" and rows[0]["prediction"] in ("good", "bad")
-
-
-@pytest.mark.parametrize("kind", ["classes", "images"])
-def test_a_stock_model_predicts(kind: str, tmp_path: Path) -> None:
-    model = {"classes": stock_folders.bert, "images": stock_folders.vit}[kind](tmp_path / "model")
-    table = own_runs.data(kind, tmp_path / "data", 5)
-    if kind == "classes":  # of more tokens than the model has positions
-        table.write_text(json.dumps({"text": "warm " * 30}) + "\n" + table.read_text())
-    assert main(["predict", str(model), str(table), "--out", str(tmp_path / "out.jsonl")]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {row["prediction"] for row in rows} <= {"bad", "good"} and all(0.5 <= row["score"] <= 1 for row in rows)
-
-
-def test_a_folder_of_pictures(run_of: Runs, runs_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of("images")
-    assert main(["predict", str(run), str(runs_folder / "data-images" / "files")]) == 0
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert [row["image"] for row in rows] == sorted(f"{number}.png" for number in range(30))
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["{run}"], "give an input"),
-        (["{run}/nothing", "a"], "nothing"),
-        (["{base}", "a"], "holds no config.json; give a run such as runs/first"),
-        (["{run}", "{base}/none.csv"], "there is no file or folder"),
-        (["{run}", "a", "--out", "a.doc"], "--out a.doc is no table that is written"),
-        (["{run}", "a", "image=x"], "image= is not for text-classification, which takes text=COLUMN"),
-        (["{run}", "{done}"], "has a column 'prediction'"),
-        (["{run}", "{empty}"], "nothing can be predicted: row 1: empty"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    words: list[str], message: str, run_of: Runs, runs_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    places: dict[str, Any] = {"run": run_of("classes"), "base": runs_folder}
-    for name, content in {"done": "text,prediction\na,b\n", "empty": "id,text\n1,\n"}.items():
-        places[name] = tmp_path / f"{name}.csv"
-        places[name].write_text(content)
-    capsys.readouterr()
-    assert main(["predict", *(word.format(**places) for word in words)]) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if "rows/s" not in line]
-    assert len(lines) == 1 and message in lines[0]
-
-
-def test_a_model_without_a_task(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = json.loads((run_of("classes") / "config.json").read_text()) | {"architectures": ["QkvEncoderModel"]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert main(["predict", str(tmp_path), "a"]) == 1
-    assert "is QkvEncoderModel, which has no task here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ""])

@@ -10,8 +10,6 @@ from huggingface_hub import ModelCard
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
 )
 
 from qkv.scripts import quickstart
@@ -65,58 +63,41 @@ def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
         quickstart.check_equal(Loaded({}, {"logits": expected.nextafter(expected + 1)}), expected)
 
 
-TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.pattern=full", "text.made=60",
-        "text.evaluated=4", "max_steps=2"]  # fmt: skip
+TEXT = "model.hidden_size=16 model.num_hidden_layers=1 model.pattern=full text.made=60 text.evaluated=4 max_steps=2"
+OTHER = " ".join(["holdout=0", *SHORT])
+SLOW = [
+    ("translate {text}", "tokenizer.json"),
+    ("docs-mlm data=numbers {text}", "tokenizer.json"),
+    ("spoken-digits data={sound} batch_size=4 {other}", "preprocessor_config.json alignment.png"),
+    ("spoken-digits data={sound} batch_size=4 architecture=QkvAudioEncoderForCTC {other}", "preprocessor_config.json"),
+    ("shapes-captions text.made=40 {other}", "attention.png"),
+    ("long-range text.made=40 text.symbols=4 text.length=32 {other}", "tokenizer.json"),
+    ("shapes-detect text.made=20 text.evaluated=12 {other}", "objects.png queries.png"),
+    ("fold-toy text.made=40 text.evaluated=3 {other}", "contacts.png"),
+]
 
 
-@pytest.mark.parametrize(
-    ("words", "auto_class"),
-    [
-        (["copy", "text.symbols=8"], AutoModelForCausalLM),
-        pytest.param(["translate"], AutoModelForSeq2SeqLM, marks=pytest.mark.slow),
-        pytest.param(["docs-mlm", "data=numbers"], AutoModelForMaskedLM, marks=pytest.mark.slow),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_texts_go_the_whole_way_too(
-    words: list[str], auto_class: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process(auto_class))
-    command = ["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]
-    assert main(command) == 0
-    (tmp_path / "run" / "README.md").unlink()
-    assert main(command) == 0 and (tmp_path / "run" / "README.md").is_file()  # not trained, but built anew
-    record = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert record["reload"] == {"test": {}} and "test" in record["metrics"]
-    assert (tmp_path / "run" / "tokenizer.json").is_file()
-    if words[0] == "translate":
-        assert record["signatures"]["bleu"].startswith("nrefs:1|")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "left"),
-    [
-        ("spoken-digits data={sound} batch_size=4", "preprocessor_config.json alignment.png"),
-        ("spoken-digits data={sound} batch_size=4 architecture=QkvAudioEncoderForCTC", "preprocessor_config.json"),
-        ("shapes-captions text.made=40", "attention.png"),
-        ("long-range text.made=40 text.symbols=4 text.length=32", "tokenizer.json"),
-        ("shapes-detect text.made=20 text.evaluated=12", "objects.png queries.png"),
-        ("fold-toy text.made=40 text.evaluated=3", "contacts.png"),
-    ],
+    [("copy text.symbols=8 {text}", "tokenizer.json"), *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)],
 )
-def test_sound_captions_and_objects_go_the_whole_way_too(words: str, left: str, tmp_path: Path) -> None:
-    sound = recordings(tmp_path / "sound") if "sound" in words else None
-    assert main(["quickstart", *words.format(sound=sound).split(), "holdout=0", *SHORT, f"out={tmp_path / 'run'}"]) == 0
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["reload"] == {"test": {}}
-    hub = {path.name for path in (tmp_path / "run").iterdir()}
-    assert set(left.split()) <= hub and ("alignment.png" in hub) == ("alignment.png" in left)
-    assert all(f"]({name})" in (tmp_path / "run" / "README.md").read_text() for name in hub if ".png" in name)
-
-
-def test_stock_models_have_no_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["quickstart", "copy", "model_source=stock", f"out={tmp_path / 'run'}"]) == 1
-    assert "the quick start is for models of qkv" in capsys.readouterr().err and not (tmp_path / "run").exists()
+def test_other_tasks_go_the_whole_way_too(
+    words: str, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words.startswith("copy"):
+        monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process(AutoModelForCausalLM))
+    sound, run = recordings(tmp_path / "sound") if "sound" in words else None, tmp_path / "run"
+    command = ["quickstart", *words.format(sound=sound, text=TEXT, other=OTHER).split(), f"out={run}"]
+    assert main(command) == 0
+    (run / "README.md").unlink()
+    assert main(command) == 0  # not trained, but built anew
+    record, card = json.loads((run / "record.json").read_text()), (run / "README.md").read_text()
+    assert record["reload"] == {"test": {}} and "test" in record["metrics"]
+    hub = {path.name for path in run.iterdir()}
+    assert set(left.split()) <= hub and (sound is None or ("alignment.png" in hub) == ("alignment.png" in left))
+    assert all(f"]({name})" in card for name in hub if ".png" in name)
+    if words.startswith("translate"):
+        assert record["signatures"]["bleu"].startswith("nrefs:1|")
 
 
 @pytest.mark.slow

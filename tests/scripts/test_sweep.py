@@ -79,25 +79,6 @@ def test_a_failed_trial_ends_no_sweep(tmp_path: Path) -> None:
     assert swept(tmp_path / "none", "batch_size=30,34", "accumulate=4") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["lerning_rate=1,2"], "learning_rate"),
-        (["lr=1e-3,fast"], "learning_rate='fast'"),
-        (["batch_size=0..8"], "batch_size=0"),
-        (["lr=1e-2..1e-4"], "lr=1e-2..1e-4"),
-        (["seed=1"], "learning_rate=1e-4..1e-2"),
-        (["lr=1e-3..1e-2", "--trials", "0"], "--trials"),
-        (["lr=1e-3,1e-2", "holdout=0"], "holdout=0.1"),
-    ],
-)
-def test_a_mistake_precedes_the_first_trial(
-    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert swept(tmp_path / "out", *words) == 1
-    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
 def test_one_sweep_writes_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / LOCK).touch()
     with locked_by_another(tmp_path / LOCK):

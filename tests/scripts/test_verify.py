@@ -62,22 +62,6 @@ def test_a_corrupted_folder_is_named_in_table_and_sentence(folder: Path, capsys:
     assert not json.loads((folder / "found.json").read_text())["passed"]
 
 
-def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    for words, mention in (
-        ((tmp_path / "nowhere",), tmp_path / "nowhere"),
-        (("nobody/nothing",), "nobody/nothing"),
-        ((folder, "--revision", "v1"), "v1"),
-        ((folder, "--expect", "0"), "'0'"),
-        ((folder, "--expect", tmp_path), "qkv_manifest.json"),
-        ((), "TARGET"),
-        ((folder, "--json", tmp_path / "no" / "where"), tmp_path / "no"),
-    ):
-        assert main(["verify", *map(str, words)]) == 1
-        printed = capsys.readouterr()
-        assert str(mention) in printed.err and printed.err.count("\n") == 1 and not printed.out
-
-
 @pytest.mark.slow
 def test_a_repository_is_verified_at_a_revision_and_offline(tmp_path: Path) -> None:
     first, second = (build_folder(ours(seed), tmp_path / f"model{seed}") for seed in (0, 1))

@@ -1,5 +1,6 @@
 """Tiny trained runs of own data, one of each kind: what is predicted and evaluated in tests."""
 
+import csv
 import json
 from functools import cache
 from pathlib import Path
@@ -7,6 +8,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import Dataset
 from PIL import Image
 
 from qkv.scripts.cli import main
@@ -87,6 +91,24 @@ def data(kind: str, folder: Path, count: int = 30, seed: int = 0) -> Path:
             (folder / row["audio"]).write_bytes(write_wav(tone(12, number)))
     path = folder / f"{kind}.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in own), encoding="utf-8")
+    return path
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows in the form that the ending says, lists in cells as JSON; `.disk` is what `save_to_disk` leaves."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix in (".csv", ".tsv"):
+        cells = [[json.dumps(each) if isinstance(each, list) else each for each in row.values()] for row in rows]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=",\t"[path.suffix == ".tsv"]).writerows([list(rows[0]), *cells])
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+    elif path.suffix == ".disk":
+        Dataset.from_list(rows).save_to_disk(path)
+    elif path.suffix == ".txt":
+        path.write_text("\n\n".join(row["text"] for row in rows))
+    else:
+        path.write_text(json.dumps(rows) if path.suffix == ".json" else "\n".join(map(json.dumps, rows)))
     return path
 
 

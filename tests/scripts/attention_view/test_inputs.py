@@ -15,6 +15,7 @@ import qkv
 import stock_folders
 from errors import raises_sentence
 from families.attention_pages import data_of
+from qkv.scripts.cli import main
 from qkv.scripts.data.audio import write_wav
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.predictor import predictions
@@ -119,3 +120,34 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with raises_sentence("no-such.csv"):
         qkv.attend(folder, "no-such.csv")
     assert qkv.attend(folder, table, row=2).notes == ["Row 2 of 2 is shown; row= names another"]
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stock_folders.bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+def test_a_page_is_written_and_it_is_said_where(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["attend", str(folder), "warm dull", "great"]) == 0
+    size = Path("attention.html").stat().st_size
+    printed = capsys.readouterr().out
+    assert f"attention.html: {size:,} bytes" in printed and "Predicted: " in printed
+    page = Path("attention.html").read_text()
+    assert "bert: BertForSequenceClassification" in page and str(folder) not in page
+    data = data_of(page)
+    assert data["sequences"][0]["labels"] == ["[CLS]", "warm", "dull", "[SEP]", "great", "[SEP]"]
+    assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
+
+
+def test_layers_and_heads_are_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.html"
+    assert main(["attend", str(folder), "warm " * 40, "heads=1", "layers=-1", "--out", str(out)]) == 0
+    assert "qkv: The text has 42 tokens" in capsys.readouterr().err
+    (stack,) = data_of(out.read_text())["stacks"]
+    assert stack["heads"] == [1] and len(stack["layers"]) == 1

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from transformers import AutoTokenizer
 
 from errors import raises_sentence
+from own_runs import write_rows
 from qkv.scripts.data.columns import as_numbers
 from qkv.scripts.data.image_data import check_objects, read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
@@ -31,11 +30,6 @@ LOOSE = ["leaked_records=1"]
 def csv_file(path: Path, columns: list[str], rows: list[list[Any]]) -> str:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *rows])
-    return str(path)
-
-
-def jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return str(path)
 
 
@@ -66,8 +60,7 @@ def test_classes_are_the_texts_that_stand_there(codes: list[str], ending: str, t
         where = csv_file(tmp_path / "x.csv", ["text", "section"], rows)
     else:
         records = [{"text": text, "section": code} for text, code in rows]
-        where = jsonl(tmp_path / "x.jsonl", records) if ending == "jsonl" else str(tmp_path / "x.parquet")
-        pq.write_table(pa.Table.from_pylist(records), tmp_path / "x.parquet")
+        where = str(write_rows(tmp_path / f"x.{ending}", records))
     corpus = corpus_of(where, "text.label=section")
     assert set(corpus.names) == set(codes) and not corpus.numbers
     found = sum((Counter(own) for own in corpus.report["classes"].values()), Counter())
@@ -78,7 +71,7 @@ def test_classes_are_the_texts_that_stand_there(codes: list[str], ending: str, t
 def test_numbered_classes_are_in_order_and_rare_ones_are_not_lost(kind: Any, tmp_path: Path) -> None:
     rows = [{"text": f"text {number}", "label": kind(number % 12)} for number in range(260)]
     rows += [{"text": f"bad {number}", "label": kind(-1)} for number in range(4)]
-    corpus = corpus_of(jsonl(tmp_path / "x.jsonl", rows))
+    corpus = corpus_of(str(write_rows(tmp_path / "x.jsonl", rows)))
     assert corpus.names == [str(number) for number in range(-1, 12)] and corpus.invalid_records.skipped == []
 
 
@@ -90,7 +83,7 @@ def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> Non
     assert sum(map(len, corpus_of(scores).numbers.values())) == 3380
     rows = [{"text": f"item {n}", "label": n % 3 if n < 3300 else "3a", "note": None if n < 3300 else "late"}
             for n in range(3400)]  # fmt: skip
-    groups = jsonl(tmp_path / "groups.jsonl", rows)
+    groups = str(write_rows(tmp_path / "groups.jsonl", rows))
     assert corpus_of(groups).names == ["0", "1", "2", "3a"]
     assert [row["note"] for row in read(groups, streaming=streaming)][-1] == "late"
 
@@ -98,7 +91,7 @@ def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> Non
 def test_types_of_parquet_files_are_widened(tmp_path: Path) -> None:
     for number, values in enumerate([[1, 2], [0.5, 2.5]]):
         rows = [{"text": f"a {number} {value}", "score": value} for value in values]
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"part-{number}.parquet")
+        write_rows(tmp_path / f"part-{number}.parquet", rows)
     assert read(str(tmp_path))["score"][:] == [1.0, 2.0, 0.5, 2.5]
 
 
@@ -132,7 +125,7 @@ def test_a_number_that_is_none_is_one_bad_record(tmp_path: Path) -> None:
 
 def test_several_classes_of_a_text_are_a_question(tmp_path: Path) -> None:
     rows = [{"text": f"report {number}", "labels": ["sport", "law"][: number % 3]} for number in range(60)]
-    lists = jsonl(tmp_path / "lists.jsonl", rows)
+    lists = str(write_rows(tmp_path / "lists.jsonl", rows))
     flags = [[f"comment {n} of {n % 7}", n & 1, n >> 1 & 1, n >> 2 & 1] for n in range(160)]
     columns = csv_file(tmp_path / "flags.csv", ["text", "toxic", "insult", "threat"], flags)
     for where, names in ((lists, ["labels"]), (columns, ["toxic", "insult", "threat"])):
@@ -144,7 +137,7 @@ def test_several_classes_of_a_text_are_a_question(tmp_path: Path) -> None:
 
 def test_answers_that_repeat_are_answers(tmp_path: Path) -> None:
     rows = [{"question": f"capital {number}?", "answer": f"It is {number % 10}."} for number in range(90)]
-    where = jsonl(tmp_path / "qa.jsonl", rows)
+    where = str(write_rows(tmp_path / "qa.jsonl", rows))
     recipe, inferred = infer(where)
     assert inferred["task"] == "seq2seq" and (recipe.text.column, recipe.text.target) == ("question", "answer")
     assert infer(where, ["task=text-classification", "text.label=answer"])[0].text.label == "answer"
@@ -200,7 +193,7 @@ def test_tables_as_programs_write_them(content: bytes, options: dict[str, Any], 
 def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
     rows = [{"translation": {"en": f"line {n}", "fr": f"ligne {n}"}, "meta": {"id": n}, "odd": [1, None]}
             for n in range(40)]  # fmt: skip
-    where = jsonl(tmp_path / "x.jsonl", rows)
+    where = str(write_rows(tmp_path / "x.jsonl", rows))
     recipe = infer(where, ["text.column=translation.en", "text.target=translation.fr"])[0]
     corpus = read_corpus(recipe)
     assert set(corpus.targets["test"]) < {f"ligne {n}" for n in range(40)}
@@ -294,7 +287,7 @@ def test_boxes_of_other_forms_are_bad_records(box: list[float], tmp_path: Path) 
     coco(tmp_path / "x")
     (tmp_path / "x" / "annotations.json").unlink()
     rows = [{"image": f"{n}.png", "objects": [{"bbox": box, "category": "red"}]} for n in range(30)]
-    jsonl(tmp_path / "x" / "metadata.jsonl", rows)
+    write_rows(tmp_path / "x" / "metadata.jsonl", rows)
     with raises_sentence("objects", "[left, top, width, height] in pixels"):
         objects_of(tmp_path / "x")
 

@@ -1,12 +1,9 @@
 """Data are found where a user says: files, folders, what datasets saved, and the Hub; as a table or as a stream."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
@@ -15,6 +12,7 @@ from endpoint import client
 from errors import raises_sentence
 from loopback import serving
 from loopback.server import environment
+from own_runs import write_rows
 from qkv.scripts.data.examples import ORIGIN
 from qkv.scripts.data.loading import identity, read, splits
 
@@ -22,24 +20,9 @@ WORDS = ["one", "two", "three"]
 both = pytest.mark.parametrize("streaming", [False, True])
 
 
-def table(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Rows in the form that the ending says."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row) for row in rows]
-    mark = "\t" if path.suffix == ".tsv" else ","
-    cells = [mark.join(map(str, row)) for row in (list(rows[0]), *(list(row.values()) for row in rows))]
-    texts = {".json": f"[{','.join(lines)}]", ".csv": "\n".join(cells), ".tsv": "\n".join(cells)}
-    texts[".txt"] = "\n\n".join(str(row["text"]) for row in rows if "text" in row)
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-    else:
-        path.write_text(texts.get(path.suffix, "\n".join(lines)))
-    return path
-
-
 def write(path: Path, words: list[str]) -> Path:
     """The words as records of a file."""
-    return table(path, [{"text": word, "n": place} for place, word in enumerate(words)])
+    return write_rows(path, [{"text": word, "n": place} for place, word in enumerate(words)])
 
 
 def words(where: Path | str, **options: object) -> list[str]:
@@ -88,7 +71,7 @@ def test_a_table_is_kept_until_its_file_changes(tmp_path: Path, no_cache: Path) 
     assert len(list(no_cache.rglob("*.arrow"))) == 1
     write(path, ["changed"])
     assert words(path) == ["changed"]
-    path = table(tmp_path / "pictures" / "metadata.csv", [{"file_name": "1.png", "label": "x"}])
+    path = write_rows(tmp_path / "pictures" / "metadata.csv", [{"file_name": "1.png", "label": "x"}])
     picture(path.with_name("1.png"), 1)
     before = read(str(path))._fingerprint
     assert read(str(path))._fingerprint == before
@@ -192,7 +175,7 @@ def test_paths_are_relative_to_the_table(
     for number in range(2):
         Image.new("L", (2, 2), number).save(tmp_path / "data" / "pictures" / f"ü{number}.png")
     rows = [{column: f"pictures/ü{number}.png", "label": "ab"[number]} for number in range(2)]
-    path = table(tmp_path / "data" / f"metadata{suffix}", rows)
+    path = write_rows(tmp_path / "data" / f"metadata{suffix}", rows)
     monkeypatch.chdir(tmp_path)
     for where in (str(path), "data"):
         for streaming in (False, True):
@@ -202,7 +185,7 @@ def test_paths_are_relative_to_the_table(
 
 
 def test_a_table_of_recordings_and_one_that_only_mentions_files(tmp_path: Path) -> None:
-    path = table(tmp_path / "metadata.csv", [{"file_name": "a/1.flac", "text": "x"}])
+    path = write_rows(tmp_path / "metadata.csv", [{"file_name": "a/1.flac", "text": "x"}])
     assert read(str(path))["audio"][:] == [str(tmp_path / "a/1.flac")]
-    path = table(tmp_path / "x.csv", [{"text": "a.png"}, {"text": "see b"}])
+    path = write_rows(tmp_path / "x.csv", [{"text": "a.png"}, {"text": "see b"}])
     assert read(str(path))["text"][:] == ["a.png", "see b"]

@@ -1,4 +1,4 @@
-"""Images and recordings of every form are read as what they show and say, and damaged ones are refused."""
+"""Images and recordings of every form are read as what they show and say, damaged ones refused, images distorted."""
 
 import io
 import struct
@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
 
 from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav, write_wav
-from qkv.scripts.data.image import read_image, to_rgb
+from qkv.scripts.data.image import affine, read_image, to_rgb
 from qkv.scripts.data.validation import check_audio, check_image
+from qkv.scripts.recipes.schema import Augmentation
 
 NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 RATE = 16_000
@@ -129,3 +131,28 @@ def test_written_samples_are_read_again_as_they_were() -> None:
     samples = np.array([0.0, 0.5, -1.0, 1 / 32768, 32767 / 32768], np.float32)
     assert np.array_equal(read_wav(write_wav(samples))["raw"], samples)
     assert not read_wav(recorded(np.zeros(500)))["raw"].any()
+
+
+# Augmentation ---------------------------------------------------------------------------------------------------------
+
+
+FURTHEST = torch.ones(6, 2)
+
+
+def test_a_distortion_of_nothing_changes_nothing() -> None:
+    pixels = torch.randn(2, 3, 8, 8)
+    assert (affine(pixels, Augmentation(), FURTHEST) - pixels).abs().max() < 1e-5
+
+
+def test_a_shift_is_counted_in_pixels() -> None:
+    image = torch.rand(2, 1, 8, 6)
+    moved = affine(image, Augmentation(shift=1.0), FURTHEST)
+    assert (moved[:, :, :-1, :-1] - image[:, :, 1:, 1:]).abs().max() < 1e-5
+    dark = image.amin((1, 2, 3), keepdim=True)
+    assert (moved[:, :, -1:] - dark).abs().max() < 1e-5 and (moved[..., -1:] - dark).abs().max() < 1e-5
+
+
+def test_a_rotation_by_a_right_angle_is_one() -> None:
+    image = torch.rand(2, 1, 8, 8)
+    turned = affine(image, Augmentation(degrees=90), FURTHEST)
+    assert (turned - image.rot90(1, (2, 3))).abs().max() < 1e-4

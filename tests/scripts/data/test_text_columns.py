@@ -14,7 +14,6 @@ from qkv.scripts.data.text_columns import (
     check_tagged,
     contact_map,
     partners_of,
-    read_structures,
     read_tagged_words,
 )
 from recipes import recipe_of
@@ -22,8 +21,6 @@ from recipes import recipe_of
 TAGGED = [
     (["Ann", "of", f"X{number}"], ["B-PER", "O", "B-LOC"] if number % 2 else ["O", "O", "O"]) for number in range(40)
 ]
-NAMES = [f"G{number:b}".replace("1", "C").replace("0", "A") for number in range(16, 56)]
-CHAINS = [(sequence, f"({'.' * (len(sequence) - 2)})") for sequence in NAMES]
 
 
 def lines(*rows: dict[str, object]) -> str:
@@ -54,18 +51,11 @@ def test_a_row_that_does_not_fit_is_told(check: object, one: object, other: obje
         check(one, other)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "tsv", "disk"])
-def test_tagged_rows_are_split_by_their_rarest_tag(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"x.{form}"
-    if form == "disk":
-        names = ClassLabel(names=["B-LOC", "B-PER", "O"])
-        features = Features({"tokens": List(Value("string")), "tags": List(names)})
-        rows = [{"tokens": words, "tags": [names.str2int(tag) for tag in tags]} for words, tags in TAGGED]
-        Dataset.from_list(rows, features=features).save_to_disk(path)
-    elif form == "tsv":
-        path.write_text("tokens\ttags\n" + "".join(f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in TAGGED))
-    else:
-        path.write_text(lines(*({"tokens": words, "tags": tags} for words, tags in TAGGED)))
+def test_tagged_rows_are_split_by_their_rarest_tag(tmp_path: Path) -> None:
+    path, names = tmp_path / "saved", ClassLabel(names=["B-LOC", "B-PER", "O"])
+    features = Features({"tokens": List(Value("string")), "tags": List(names)})
+    rows = [{"tokens": words, "tags": [names.str2int(tag) for tag in tags]} for words, tags in TAGGED]
+    Dataset.from_list(rows, features=features).save_to_disk(path)
     data = tagged(path)
     assert data.names == ["B-LOC", "B-PER", "O"] and data.tags["train"][1] == [1, 2, 0]
     assert data.report["classes"] == {
@@ -92,20 +82,3 @@ def test_pairs_may_cross_in_brackets_of_another_kind() -> None:
     assert partners_of("((.[[)).]]").tolist() == [6, 5, -1, 9, 8, 1, 0, -1, 4, 3]
     assert partners_of("(.)<>,").tolist() == [2, -1, 0, 4, 3, -1]
     assert contact_map("(.)").tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_chains_are_split_and_bad_ones_skipped_up_to_a_share(tmp_path: Path, form: str) -> None:
-    path, rows = tmp_path / f"x.{form}", [*CHAINS, ("GAAC", "(..")]
-    path.write_text("\n".join(["sequence,structure", *map(",".join, rows)]))
-    if form == "jsonl":
-        path.write_text("\n" + lines(*({"sequence": sequence, "structure": structure} for sequence, structure in rows)))
-    text = {"column": "sequence", "label": "structure"}
-    data = read_structures(recipe_of(data=str(path), text=text, holdout=0.1, bad_records=0.05))
-    assert {name: len(own) for name, own in data.sequences.items()} == {"train": 32, "validation": 4, "test": 4}
-    read = [pair for name in data.sequences for pair in zip(data.sequences[name], data.structures[name], strict=True)]
-    assert sorted(read) == sorted(CHAINS)
-    with raises_sentence("1 of 41 records are bad", "row 42", "4 residues"):
-        read_structures(recipe_of(data=str(path), text=text))
-    with raises_sentence("text.label=structure"):
-        read_structures(recipe_of(data=str(path), architecture="QkvPairForContactPrediction"))

@@ -1,16 +1,19 @@
-"""Inputs of every form: texts, lines, folders and tables, and which column is meant."""
+"""Inputs of every form: words, texts, lines, folders and tables, and which column is meant."""
 
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from qkv.scripts.cli import main
 from qkv.scripts.common.heads import HEADS
 from qkv.scripts.prediction.inputs import column_of, read_input
+from qkv.scripts.prediction.options import OPTIONS, read_words
 from qkv.scripts.prediction.source import Source
 
 
@@ -114,3 +117,27 @@ def test_a_missing_column(asked: dict[str, str], named: str, tmp_path: Path) -> 
     table = read_input(write(tmp_path, "a,b\n1,2\n"), source(), {})
     with pytest.raises(ValueError, match=named):
         column_of(table, source(), asked)
+
+
+# Words of a command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "options"),
+    [
+        ([], None, {}),
+        (["Once = upon"], "Once = upon", {}),
+        (["text.column=title", "a.csv", "batch-size=3"], "a.csv", {"text": "title", "batch_size": 3}),
+        (["threshold=0", "y.csv"], "y.csv", {"threshold": 0.0}),
+    ],
+)
+def test_words(words: list[str], given: str | None, options: dict[str, Any]) -> None:
+    assert read_words("predict", words) == (given, options)
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_lists_all(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    printed = "".join(capsys.readouterr().out.split())
+    assert all(f"{key}=" in printed for key in OPTIONS[command])

@@ -1,14 +1,10 @@
 """Pictures and captions: as the processor makes them, judged among 32 captions, and never in parts."""
 
 from copy import copy
-from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.lab.stock_model import build_chosen
@@ -18,7 +14,6 @@ from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.contrastive import CANDIDATES, batch_loss, negatives
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import check_task
-from qkv.scripts.training.run import train
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
         "model.num_attention_heads=2", "text.made=40", "holdout=0.05", "max_steps=2", "warmup_steps=1",
@@ -83,34 +78,6 @@ def test_both_models_compete_alike(source: str, task: Task) -> None:
     assert (model.config.text_config.vocab_size, model.config.text_config.eos_token_id) == (
         len(task.processor.tokenizer), task.processor.tokenizer.eos_token_id,
     )  # fmt: skip
-
-
-def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_path: Path) -> None:
-    """Two captions for many images, one more in the test alone; an image that is none is skipped."""
-    rows = [
-        {"image": {"bytes": png(number), "path": None}, "text": f"a {('dark', 'light')[number % 2]} image"}
-        for number in range(22)
-    ]
-    rows[3]["image"]["bytes"] = b"no image"
-    features = Features({"image": ImageFeature(decode=False), "text": Value("string")})
-    Dataset.from_list(rows[:20], features).to_parquet(tmp_path / "train.parquet")
-    rows[20]["text"] = "a new image"
-    Dataset.from_list(rows[20:], features).to_parquet(tmp_path / "test.parquet")
-    size = ["model.vision_config.image_size=16", "model.vision_config.patch_size=8", "text.vocab_size=600"]
-    words = [*TINY, *size, f"data={tmp_path}", "bad_records=0.1", "holdout=0.2", f"out={tmp_path / 'run'}"]
-    finished = train(recipe.load("shapes-captions", words), "qkv train shapes-captions")
-    assert finished.record["data"]["sizes"] == {"train": 15, "validation": 4, "test": 2}
-    assert finished.record["bad_records"]["skipped"] == 1
-    assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
-    batch = finished.task.collate(finished.task.train.__getitems__([0, 1]), [0, 1])
-    assert batch["pixel_values"].shape == (2, 3, 16, 16) and batch["return_loss"]
-    assert {"a dark image", "a new image"} <= set(finished.task.sample()["prompt"])
-
-
-def png(number: int) -> bytes:
-    file = BytesIO()
-    Image.new("L", (20, 16), 200 * (number % 2) + number).save(file, "png")
-    return file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from PIL import Image
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.image_classification import center_crop, random_crop
-from qkv.scripts.training.run import train
 
 TINY = ["model.image_size=16", "model.patch_size=8", "model.hidden_size=8", "model.num_hidden_layers=1",
         "model.num_attention_heads=2", "batch_size=4", "shards=4", "max_steps=2", "warmup_steps=1",
@@ -43,13 +42,6 @@ def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
     DatasetDict({"train": train, "validation": validation, "test": hidden}).save_to_disk(str(tmp_path))
     words = [f"data={tmp_path}", "streaming=false"]
     assert data.load(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
-
-
-def test_the_recipe_takes_steps_on_a_stream_of_a_folder(folder: Path, tmp_path: Path) -> None:
-    finished = train(recipe.load("vit-b16", [*TINY, f"data={folder}", f"out={tmp_path / 'run'}"]), "qkv train vit-b16")
-    sizes, classes = finished.record["data"]["sizes"], finished.model.config.id2label
-    assert sizes["validation"] == 4 and classes == {0: "cat", 1: "dog"}
-    assert 0 <= finished.record["metrics"]["validation"]["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("words", [[], ["augment.degrees=10"]])

@@ -104,21 +104,11 @@ def test_other_values_are_invalid_records(value: object) -> None:
         check_objects(value, NAMES)
 
 
-@pytest.mark.parametrize(
-    ("columns", "category", "message"),
-    [
-        (["image"], "circle", "has no column 'objects'"),
-        (["objects"], "circle", "has no column 'image'"),
-        (["image", "objects"], 7, "'category'"),
-    ],
-)
-def test_data_without_classes_or_columns_are_refused(
-    columns: list[str], category: object, message: str, task: Task, tmp_path: Path
-) -> None:
-    objects = json.dumps([{"bbox": [1, 2, 3, 4], "category": category}])
+def test_classes_without_names_are_refused(task: Task, tmp_path: Path) -> None:
+    objects = json.dumps([{"bbox": [1, 2, 3, 4], "category": 7}])
     rows = task.tables["train"].select(range(20)).map(lambda row: {"objects": objects}, remove_columns=["objects"])
-    rows.select_columns(columns).to_parquet(tmp_path / "train.parquet")
-    with pytest.raises(ValueError, match=message):
+    rows.select_columns(["image", "objects"]).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match="'category'"):
         data.load(recipe.load("shapes-detect", [*TINY, f"data={tmp_path}"]))
 
 

@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datasets import Audio, Dataset, Features, Value
 from transformers import (
-    AutoFeatureExtractor,
-    AutoTokenizer,
     Speech2TextFeatureExtractor,
     Speech2TextForConditionalGeneration,
 )
@@ -19,8 +16,7 @@ from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.task import Task, fingerprint_of
-from qkv.scripts.training.run import train
+from qkv.scripts.tasks.task import Task
 from sine_waves import recordings, tone
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
@@ -35,17 +31,6 @@ def folder(tmp_path: Path) -> Path:
 
 def task_of(folder: Path, *words: str) -> Task:
     return data.load(recipe.load("spoken-digits", [f"data={folder}", "holdout=0.1", *words]))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None:
-    words = [*TINY, *KINDS[kind], f"data={folder}", "holdout=0.25", f"out={tmp_path / 'run'}"]
-    finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
-    assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
-    assert 0 <= finished.record["metrics"]["test"]["wer"]
-    model = tmp_path / "run"
-    assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
-    assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
 
 
 def test_features_are_those_of_the_extractor_and_padding_is_marked(folder: Path) -> None:
@@ -90,20 +75,6 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
     assert [line["row"] for line in skipped] == [1, 2, 3, 4, 5, 6] and "2.wav" in skipped[2]["reason"]
     with pytest.raises(ValueError, match="6 of 12 records .*bad_records=0.1"):
         task_of(folder, "bad_records=0.1")
-
-
-def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
-    values = [{"bytes": write_wav(tone(20, number)), "path": None} for number in range(20)]
-    plain = {"bytes": Value("binary"), "path": Value("string")}
-    columns = {"audio": values, "sentence": ["low", "high"] * 10, "speaker": list(range(20))}
-    kinds = Features({"audio": plain, "sentence": Value("string"), "speaker": Value("int64")})
-    table = Dataset.from_dict(columns, features=kinds).cast_column("audio", Audio(decode=False))
-    table.save_to_disk(str(tmp_path / "disk"))
-    (tmp_path / "file").mkdir()
-    table.to_parquet(tmp_path / "file" / "train.parquet")
-    found = [task_of(tmp_path / place, "text.column=sentence", "holdout=0") for place in ("disk", "file")]
-    assert [task.sizes() for task in found] == [{"train": 18, "test": 2}] * 2
-    assert fingerprint_of(found[0]) == fingerprint_of(found[1])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Strategies of recipe and launcher: each gives its Accelerator, and contradictions are refused."""
+"""Strategies of recipe and launcher: each gives its Accelerator, contradictions are refused, processes decide once."""
 
 import os
 from argparse import Namespace
@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_multi_gpu_env
+from torch.distributed import TCPStore
 
 import qkv.modeling as models
 import tiny
@@ -18,6 +20,8 @@ from checkout import ROOT
 from qkv.modeling import QkvDecoderForCausalLM
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training import accelerator as distribution
+from qkv.scripts.training import distributed as processes
+from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from recipes import recipe_of
 from scale_worker import fresh_state
 
@@ -128,3 +132,30 @@ def test_models_that_cannot_be_sharded_are_refused() -> None:
         distribution.check_layerdrop(config, 2)
     with pytest.raises(ValueError, match="fsdp_version: 2"):
         distribution.enable_fsdp_on_cpu(SimpleNamespace(), SimpleNamespace(fsdp_version=1))
+
+
+# Several processes decide once ----------------------------------------------------------------------------------------
+
+
+def test_result_of_the_main_process_is_returned_or_raised_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_on_main(Accelerator(cpu=True), lambda: 3) == 3
+    with pytest.raises(ValueError, match="no"):
+        run_on_main(Accelerator(cpu=True), lambda: int("no"))
+    other = SimpleNamespace(is_main_process=False)
+    monkeypatch.setattr(processes, "broadcast_object_list", lambda mine: [7, None])
+    assert run_on_main(other, lambda: 1 / 0) == 7
+    monkeypatch.setattr(processes, "broadcast_object_list", lambda mine: [None, OSError("disk full")])
+    with pytest.raises(OSError, match="disk full"):
+        run_on_main(other, lambda: 1 / 0)
+
+
+def test_value_of_the_first_attempt_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    assert value_of_first_attempt("out", "runs/a") == "runs/a"
+    agent = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for name, value in {"USE_AGENT_STORE": "True", "RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(agent.port))
+    assert value_of_first_attempt("out", "runs/first") == "runs/first" == value_of_first_attempt("out", "runs/second")
+    assert value_of_first_attempt("other", "x") == "x"

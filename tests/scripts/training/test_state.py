@@ -1,6 +1,5 @@
 """The state of a training: random numbers, tied weights and the best evaluation continue."""
 
-import json
 import random
 from math import nan
 from pathlib import Path
@@ -70,18 +69,6 @@ def test_best_is_remembered_and_a_tie_is_not_better(name: str, values: list[floa
     latest = EarlyStopping()
     assert all(latest.update(step, {"validation": {name: value}}) for step, value in enumerate(values, 1))
     assert latest.step == len(values) and latest.best_step is None
-
-
-def test_patience_counts_evaluations_since_the_best_and_continues() -> None:
-    stopping = EarlyStopping("validation accuracy", patience=3)
-    for step, value in enumerate((0.5, 0.7, 0.6), 1):
-        stopping.update(step, {"validation": {"accuracy": value}})
-    other = EarlyStopping("validation accuracy", patience=2)
-    other.load_state_dict(json.loads(json.dumps(vars(stopping))))
-    assert (other.step, other.waited, other.results, other.patience) == (2, 1, {"validation": {"accuracy": 0.7}}, 2)
-    assert not other.should_stop
-    other.update(4, {"validation": {"accuracy": 0.7}})
-    assert other.should_stop and not EarlyStopping("x", None, 1.0, 1, 99).should_stop
 
 
 @pytest.mark.parametrize("metric", ["test accuracy", "accuracy", "val loss"])

@@ -1,4 +1,4 @@
-"""Streams: equal steps on any number of processes, every record once an epoch, and a position that is restored."""
+"""Tables and streams: equal steps on any number of processes, every example once an epoch, a position that is restored."""
 
 import json
 import threading
@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import count, islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training import state
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.sampler import MapLoader, Share
+from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 from recipes import recipe_of
 from tiny_training import task_of
@@ -55,8 +56,14 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
     return {**stack(records), "places": torch.tensor(places)}
 
 
-def task(made: Stream) -> Task:
+def task(made: Any) -> Task:
     return task_of(made, collate=collate)
+
+
+def table() -> Columns:
+    examples = Columns({"n": torch.arange(30)})
+    examples.lengths = [(index * 7) % 11 for index in range(30)]
+    return examples
 
 
 def plain(data: IterableDataset | None = None, **fields: Any) -> Stream:
@@ -67,13 +74,13 @@ def packed() -> Stream:
     return plain(prepare=words, length=6)
 
 
-def feed(made: Stream, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> StreamLoader:
-    return StreamLoader(
-        task(made), recipe, Share(rank, processes, recipe.optimization.accumulate, recipe.optimization.batch_size)
-    )
+def feed(made: Any, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> Any:
+    """The loader of one process."""
+    process: Any = SimpleNamespace(process_index=rank, num_processes=processes, parallelism_config=None)
+    return make_loader(task(made), recipe, Share.of(process, recipe))
 
 
-def taken(one: StreamLoader, steps: int, done: int = 0) -> list[list[Any]]:
+def taken(one: Any, steps: int, done: int = 0) -> list[list[Any]]:
     """What each step holds: (place, content) of all parts."""
     parts = one.micro_batches(done)
     found = []
@@ -82,6 +89,12 @@ def taken(one: StreamLoader, steps: int, done: int = 0) -> list[list[Any]]:
         name = "n" if "n" in step[0] else "input_ids"
         found.append([pair for part in step for pair in zip(part["places"].tolist(), part[name].tolist(), strict=True)])
     return found
+
+
+BY_LENGTH = changed(RECIPE, group_by_length=True)
+each_loader = pytest.mark.parametrize(
+    ("make", "recipe"), [(table, RECIPE), (table, BY_LENGTH), (plain, RECIPE), (packed, RECIPE)]
+)
 
 
 def epochs(recipe: Recipe, parts: int) -> list[list[int]]:
@@ -105,22 +118,22 @@ def test_each_epoch_has_every_record_once_in_another_order(shards: int, parts: i
     assert len({tuple(order) for order in [*orders, list(range(SIZE))]}) == 7
 
 
-@pytest.mark.parametrize("make", [plain, packed])
-def test_steps_are_equal_for_any_number_of_processes(make: Any) -> None:
-    alone = taken(feed(make()), 30)
-    assert [place for step in alone for place, _ in step] == list(range(240))
+@each_loader
+def test_steps_are_equal_for_any_number_of_processes(make: Any, recipe: Recipe) -> None:
+    alone = taken(feed(make(), recipe), 30)
+    assert recipe is BY_LENGTH or [place for step in alone for place, _ in step] == list(range(240))
     for processes, accumulate in ((1, 2), (2, 1), (4, 2)):
-        recipe = changed(RECIPE, accumulate=accumulate)
-        shares = [taken(feed(make(), recipe, rank, processes), 30) for rank in range(processes)]
+        shared = changed(recipe, accumulate=accumulate)
+        shares = [taken(feed(make(), shared, rank, processes), 30) for rank in range(processes)]
         assert [sum(step, []) for step in zip(*shares, strict=True)] == alone
 
 
-@pytest.mark.parametrize("make", [plain, packed])
-def test_number_of_processes_may_change_between_steps(make: Any) -> None:
-    alone, state, steps = taken(feed(make()), 33), None, []
+@each_loader
+def test_number_of_processes_may_change_between_steps(make: Any, recipe: Recipe) -> None:
+    alone, state, steps = taken(feed(make(), recipe), 33), None, []
     assert len({json.dumps(step) for step in alone}) == 33
     for processes, number in ((1, 1), (1, 6), (4, 3), (2, 19), (4, 4)):
-        feeds = [feed(make(), RECIPE, rank, processes) for rank in range(processes)]
+        feeds = [feed(make(), recipe, rank, processes) for rank in range(processes)]
         for one in feeds if state else ():
             one.restore(state)
         shares = [taken(one, number, len(steps)) for one in feeds]
@@ -129,17 +142,51 @@ def test_number_of_processes_may_change_between_steps(make: Any) -> None:
     assert steps == alone
 
 
+@each_loader
+def test_workers_change_nothing_and_end(make: Any, recipe: Recipe) -> None:
+    expected, state = taken(feed(make(), recipe), 20), torch.get_rng_state()
+    assert taken(feed(make(), changed(recipe, workers=2)), 20) == expected
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("prefetch", "ThreadPool"))]
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, BY_LENGTH])
+def test_steps_of_a_table_continue_around_buckets(recipe: Recipe) -> None:
+    whole = taken(feed(table(), recipe), 2 * BUCKET + 5)
+    for done in (1, 7, BUCKET - 1, BUCKET, BUCKET + 1, 2 * BUCKET):
+        assert taken(feed(table(), recipe), 5, done) == whole[done : done + 5]
+
+
+def permutations(sampler: Sampler, count: int) -> list[list[Place]]:
+    found = sampler.places(0)
+    return [list(islice(found, sampler.size)) for _ in range(count)]
+
+
+def test_epoch_is_another_permutation() -> None:
+    found = permutations(Sampler(10, RECIPE), 3)
+    assert [place for one in found for place, _ in one] == list(range(30))
+    orders = [[index for _, index in one] for one in found]
+    assert all(sorted(one) == list(range(10)) for one in orders)
+    assert orders[0] != orders[1] != orders[2]
+    assert permutations(Sampler(10, changed(RECIPE, seed=1)), 1)[0] != found[0]
+
+
+def test_steps_by_length_hold_similar_lengths() -> None:
+    lengths = torch.randint(1, 100, (200,)).tolist()
+    steps = list(islice(Sampler(200, RECIPE, lengths).steps(), BUCKET))
+    assert sorted(place for step in steps for place, _ in step) == list(range(BUCKET * 8))
+    assert sum(max(lengths[i] for _, i in step) - min(lengths[i] for _, i in step) for step in steps) < 4 * BUCKET
+    sums = [sum(lengths[index] for _, index in step) for step in steps]
+    assert sums != sorted(sums)
+    bare = task_of(Columns({"index": torch.arange(30)}))
+    with pytest.raises(ValueError, match="group_by_length=true"):
+        MapLoader(bare, BY_LENGTH, Share(0, 1, 1, 8))
+
+
 def test_packed_rows_have_every_token_of_an_epoch_once() -> None:
     rows = [row for step in taken(feed(packed(), changed(RECIPE, shards=1)), 6) for _, row in step]
     expected = sorted(token for [document] in words([{"n": n} for n in range(SIZE)]) for token in document["input_ids"])
     assert sorted([token for row in rows for token in row][: len(expected)]) == expected
-
-
-def test_threads_change_nothing_and_end() -> None:
-    expected, state = taken(feed(packed()), 20), torch.get_rng_state()
-    assert taken(feed(packed(), changed(RECIPE, workers=3)), 20) == expected
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("prefetch", "ThreadPool"))]
 
 
 def test_loader_follows_the_examples() -> None:
@@ -216,7 +263,9 @@ def test_empty_shard_is_refused(made: Stream) -> None:
 
 
 @pytest.mark.parametrize(("shards", "processes"), [(3, 1), (16, 1), (2, 4)])
-def test_indivisible_shards_are_refused(shards: int, processes: int) -> None:
+def test_indivisible_shards_and_batches_are_refused(shards: int, processes: int) -> None:
+    with pytest.raises(ValueError, match="batch_size=8 .*3 processes"):
+        feed(table(), RECIPE, 0, 3)
     with pytest.raises(ValueError, match=f"shards={shards} .*batch_size=8 .*{processes} process"):
         feed(plain(), changed(RECIPE, shards=shards), 0, processes)
 
