@@ -289,43 +289,11 @@ def test_every_parameter_takes_part_in_the_loss(case: Case) -> None:
 # Ties and vocabularies ------------------------------------------------------------------------------------------------
 
 
-TABLE = "model.embed_tokens.weight"
 SHARED = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
-TIES = {
-    "EncoderForMaskedLM-bert": {frozenset({TABLE, "lm_head.decoder.weight"})},
-    "EncoderForPreTraining-bert": {frozenset({TABLE, "lm_head.decoder.weight"})},
-    "EncoderForMaskedLM-relative": set(),
-    "DecoderForCausalLM-gpt2": {frozenset({TABLE, "lm_head.weight"})},
-    "DecoderForCausalLM-llama": set(),
-    "DecoderForCausalLM-bloom": {frozenset({TABLE, "lm_head.weight"})},
-    "EncoderDecoderModel-transformer": {frozenset({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"})},
-    "EncoderDecoderEncoderModel-t5": {frozenset({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"})},
-    "EncoderDecoderEncoderModel-marian": set(),
-    "EncoderDecoderForConditionalGeneration-transformer": {frozenset({*SHARED, "lm_head.weight"})},
-    "EncoderDecoderForConditionalGeneration-bart": {frozenset({*SHARED, "lm_head.weight"})},
-    "EncoderDecoderForConditionalGeneration-marian": set(),
-    "RecurrentForConditionalGeneration-rnnsearch": set(),
-    "RecurrentForConditionalGeneration-luong": {frozenset({"model.decoder.embed_tokens.weight", "lm_head.weight"})},
-    "RecurrentForConditionalGeneration-cho": {frozenset(SHARED)},
-}
 OTHER_TIES = [
     ({"share_embeddings": False, "tie_word_embeddings": True}, {"model.decoder.embed_tokens.weight", "lm_head.weight"}),
     ({"share_embeddings": True, "tie_word_embeddings": False}, SHARED),
 ]
-
-
-@pytest.mark.parametrize("name", sampled(TIES, 2))
-def test_ties_are_one_parameter_and_stay_so(name: str, tmp_path: Path) -> None:
-    case, expected = named(name), TIES[name]
-    model = case.build()
-    assert ties(model) == expected
-    assert ties(copy.deepcopy(model)) == expected
-    assert ties(model.to(torch.float64)) == expected
-    model.save_pretrained(tmp_path)
-    for options in ({}, {"dtype": torch.bfloat16}, {"device_map": "auto"}):
-        assert ties(case.model_class.from_pretrained(tmp_path, **options)) == expected
-    model.tie_weights()
-    assert ties(model) == expected
 
 
 def vocabulary_sizes(model: PreTrainedModel) -> set[int]:

@@ -18,7 +18,7 @@ from transformers.utils import ModelOutput
 from comparison import exact
 from families import ROWS
 from families.base import UNREAD_PARTS, Row
-from families.inputs import END, LENGTH, PAD, START
+from families.inputs import END, PAD
 from qkv.modeling.conversion.convert import chosen, from_transformers, official_conversions, to_transformers
 from qkv.modeling.conversion.weights import convert
 from sampling import sampled
@@ -231,65 +231,3 @@ def test_generated_tokens_are_equal(row: Row, beams: int) -> None:
         ended = (mine.sequences[:, begin : begin + step] == END).any(-1) & (beams == 1)
         going = ~ended.repeat_interleave(len(one) // len(ended))  # Whisper's code keeps the best beam alone
         assert torch.allclose(one[going], other[going], rtol=0, atol=SINGLE)
-
-
-GENERATING = ("GPT2", "Llama", "Mistral", "Bloom", "T5", "Bart", "Speech2Text")
-
-
-@cache
-def talkative_pair(row: Row) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """The official model and ours, with weights so large that the next token depends on all before it."""
-    official = row.build()
-    with torch.no_grad():
-        for parameter in official.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    official.generation_config.forced_eos_token_id = None
-    return official, from_transformers(official)
-
-
-@pytest.mark.upstream
-@pytest.mark.parametrize(
-    "row", [row for row in GENERATORS if row.family.prefix in GENERATING and not row.name], ids=str
-)
-@pytest.mark.parametrize("beams", [1, 3])
-def test_tokens_are_theirs_whatever_the_cache_the_padding_and_the_batch(row: Row, beams: int) -> None:
-    """The reference is the official model on each row alone, unpadded."""
-    theirs, ours = talkative_pair(row)
-    options = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams, "pad_token_id": PAD}
-    # No token twice, or some would write one token for ever, whatever they had read.
-    options |= {"eos_token_id": [], "suppress_tokens": [PAD, START, END], "no_repeat_ngram_size": 1}
-    caches = [{}, {"use_cache": False}, {"cache_implementation": "static", "disable_compile": True}]
-    speech = "input_features" in row.inputs("none")
-    name = "input_features" if speech else "input_ids"
-    for side in ("right",) if speech else ("right", "left"):
-        inputs = {key: row.inputs(side)[key] for key in (name, "attention_mask")}
-        alone = [{name: value[mask.bool()][None]} for value, mask in zip(*inputs.values(), strict=True)]
-        expected = torch.cat([theirs.generate(**each, **options)[:, -8:] for each in alone])
-        assert len(expected.unique()) > 8
-        # Convolutions of sound read the padding beside it.
-        together = theirs.generate(**inputs, **options)[:, -8:] if speech else expected
-        for way in caches:
-            assert torch.equal(ours.generate(**inputs, **options, **way)[:, -8:], together)
-            if side == "right":
-                found = [ours.generate(**each, **options, **way)[:, -8:] for each in alone]
-                assert torch.equal(torch.cat(found), expected)
-
-
-@each_generator
-@torch.no_grad()
-def test_caches_continue_alike(row: Row) -> None:
-    """Each side's own cache, filled by a prompt, then by a chunk of tokens and by a single one."""
-    inputs = {name: value for name, value in row.inputs("none").items() if name != "labels"}
-    ids = inputs.pop("input_ids") if not row.family.translates else torch.arange(4, 4 + LENGTH).expand(3, -1)
-    name = "decoder_input_ids" if row.family.translates else "input_ids"
-    caches: list[Any] = [None, None]
-    for chunk in (ids[:, :4], ids[:, 4:8], ids[:, 8:]):
-        inputs = {
-            key: value for key, value in inputs.items() if row.family.translates and key != "decoder_attention_mask"
-        }
-        found = [
-            model(**inputs, **{name: chunk}, past_key_values=cache, use_cache=True)
-            for model, cache in zip(pair(row), caches, strict=True)
-        ]
-        caches = [output.past_key_values for output in found]
-        assert (found[0].logits - found[1].logits).abs().max() <= SINGLE

@@ -34,8 +34,7 @@ class Memory(NamedTuple):
 
 
 def tabled(name: str, stack: Any, row: Row) -> Tensor:
-    width = getattr(stack.config, "embedding_size", None) or stack.config.hidden_size
-    table = getattr(reference, f"{name}_table")(row.places.shape[1], width)
+    table = getattr(reference, f"{name}_table")(row.places.shape[1], stack.config.position_width)
     return reference.learned_positions(row.places, table)
 
 
@@ -97,21 +96,23 @@ def grid_of(config: Any) -> dict[str, int]:
     return {"text_length": config.text_length, "columns": config.grid_columns}
 
 
-def visible_pairs(config: Any) -> Callable[[int, int, int], bool]:
-    """Which keys the queries of a stack see in layers of its pattern: visible(b, t, s)."""
+def visible_pairs(config: Any, pattern: str) -> Callable[[int, int, int], bool]:
+    """Keys that the queries of a stack see in layers of a pattern: visible(b, t, s)."""
     causal = [reference.causal] if config.causal else []
-    return reference.visibility(PATTERNS[config.pattern](config), *causal)
+    return reference.visibility(PATTERNS[pattern](config), *causal)
 
 
-def turns(config: Any, places: Tensor) -> tuple[Turn, Turn]:
-    """How queries and keys are rotated: 2 x ((1, H, T, K) -> same)."""
+def turns(config: Any, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
+    """Rotations of queries and keys: 2 x ((1, H, T, K) -> same)."""
     if config.position not in ROTARY_POSITIONS:
         return (lambda heads: heads), (lambda heads: heads)
-    frequencies, _ = reference.rope_frequencies(config.head_dim, config.rope_parameters["rope_theta"])
+    rope = config.rope_of(pattern)
+    rotated = int(config.head_dim * rope.get("partial_rotary_factor", 1))
+    frequencies = reference.rope_frequencies(rotated, rope["rope_theta"])
 
     def turn(heads: Tensor, sign: int) -> Tensor:
         turned = reference.rotate_heads(heads, places, frequencies)
-        return reference.xpos_scale(turned, places, config.head_dim, sign) if config.position == "xpos" else turned
+        return reference.xpos_scale(turned, places, rotated, sign) if config.position == "xpos" else turned
 
     return partial(turn, sign=1), partial(turn, sign=-1)
 
@@ -124,7 +125,11 @@ def project(module: Any, name: str, hidden: Tensor) -> Tensor:
 
 def softmax(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
     query, key, value = heads
-    return reference.attention(turned[0](query), turned[1](key), value, **score)[0]
+    query, key = (
+        turn(each if norm is None else norm(each))
+        for turn, norm, each in zip(turned, (module.q_norm, module.k_norm), (query, key), strict=True)
+    )
+    return reference.attention(query, key, value, **score)[0]
 
 
 def linear(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
@@ -132,8 +137,8 @@ def linear(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn,
     return reference.linear_attention(*heads, module.config.feature_map, score["visible"], *turned)[0]
 
 
-def gated_delta(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
-    """Token by token, which is the only order there is: what is visible is all that came before."""
+def gated_delta(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **given: Any) -> Tensor:
+    """Token by token; every earlier token is visible."""
     query, key, value = map(reference.silu, heads)
     query, key = (
         turn(each_vector(reference.unit_length, each)) for turn, each in zip(turned, (query, key), strict=True)
@@ -141,7 +146,8 @@ def gated_delta(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[
     step = torch.log(1 + torch.exp(module.decay_proj(hidden) + module.decay_bias))
     decay = torch.exp(-torch.exp(module.decay_log) * step).transpose(1, 2)
     rate = reference.sigmoid(module.rate_proj(hidden)).transpose(1, 2)
-    mixed = reference.gated_delta_rule(query, key, value, decay, rate)
+    rows = {name: given[name] for name in ("keep", "documents") if name in given}
+    mixed = reference.gated_delta_rule(query, key, value, decay, rate, **rows)
     return reference.rms_norm(mixed, module.out_norm.weight, module.out_norm.eps)
 
 
@@ -160,34 +166,34 @@ def attend(module: Any, inputs: tuple[Tensor, Tensor, Tensor], turned: tuple[Tur
         reference.split_heads(project(module, name, given), count)
         for name, given, count in zip(names, inputs, groups, strict=True)
     ]
-    mixed = KERNELS[module.config.kernel](module, inputs[2], heads, turned, **score)
-    return project(module, "o_proj", reference.merge_heads(mixed))
+    mixed = reference.merge_heads(KERNELS[module.config.kernel](module, inputs[2], heads, turned, **score))
+    gate = None if module.g_proj is None else (module.g_proj.weight, module.g_proj.bias)
+    return project(module, "o_proj", reference.gate_values(mixed, inputs[0], gate))
 
 
 def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tensor:
-    """Run a stack on the input of one row, of which nothing is padding: -> (1, T, D)."""
+    """Run a stack on the input of one row without padding: -> (1, T, D)."""
     config, embedded = stack.config, stack.embed_tokens(given)
     hidden, grid = (embedded.hidden, embedded.grid) if isinstance(embedded, Embedded) else (embedded, None)
-    row = Row(torch.arange(hidden.shape[1])[None], grid)
+    row, hidden = Row(torch.arange(hidden.shape[1])[None], grid), stack.project_in(hidden)
     if config.position in INPUTS:
         hidden = hidden + INPUTS[config.position](stack, row)
-    added = query_key(stack, row, hidden)
-    bias = BIASES[config.position](stack, row.places) if config.position in BIASES else None
-    score, turned = {"visible": visible_pairs(config), "bias": bias}, turns(config, row.places)
-    for layer in stack.layers:
-        read = layer.self_attn_residual.input(hidden)
-        placed = read + added
-        hidden = layer.self_attn_residual(hidden, attend(layer.self_attn, (placed, placed, read), turned, **score))
+    hidden = stack.embed_projection(stack.embed_norm(hidden))
+    position = config.position
+    added = QUERY_KEYS[position](stack, row) if position in QUERY_KEYS else torch.zeros_like(hidden)
+    bias = BIASES[position](stack, row.places) if position in BIASES else None
+    for layer, pattern in zip(stack.layers, config.layer_patterns, strict=True):
+        score = {"visible": visible_pairs(config, pattern), "bias": bias}
+        before, read = hidden, layer.self_attn_residual.input(hidden)
+        branch = attend(
+            layer.self_attn, (read + added, read + added, read), turns(config, pattern, row.places), **score
+        )
+        hidden = layer.self_attn_residual(hidden, branch)
         if memory is not None:
             read, unturned = layer.cross_attn_residual.input(hidden), (lambda heads: heads, lambda heads: heads)
             inputs = (read + added, memory.hidden + memory.added, memory.hidden)
             branch = attend(layer.cross_attn, inputs, unturned, visible=None, bias=None)
             hidden = layer.cross_attn_residual(hidden, branch)
-        hidden = layer.mlp_residual(hidden, layer.mlp(layer.mlp_residual.input(hidden)))
-    return stack.norm(hidden)
-
-
-def query_key(stack: Any, row: Row, hidden: Tensor) -> Tensor:
-    """What is added to the input of queries and keys in every layer, zeros where nothing is: (1, T, D)."""
-    position = stack.config.position
-    return QUERY_KEYS[position](stack, row) if position in QUERY_KEYS else torch.zeros_like(hidden)
+        widened = layer.mlp_residual.input(before if config.parallel_residual else hidden)
+        hidden = layer.mlp_residual(hidden, layer.mlp(widened))
+    return stack.project_out(stack.norm(hidden))

@@ -154,8 +154,9 @@ def config_or_none(cell: Cell) -> Any:
 def test_every_pattern_hides_pairs_of_its_own(stack: str) -> None:
     """Or a model that ignores its pattern would have the same numbers."""
     position, part = first_position(stack), STACKS[stack][1]
-    configs = [config_or_none(Cell(stack, position, pattern, "softmax")) for pattern in PATTERNS]
-    rules = [visible_pairs(getattr(config, part) if part else config) for config in configs if config is not None]
+    made = {pattern: config_or_none(Cell(stack, position, pattern, "softmax")) for pattern in PATTERNS}
+    configs = {pattern: getattr(config, part) if part else config for pattern, config in made.items() if config}
+    rules = [visible_pairs(config, pattern) for pattern, config in configs.items()]
     pairs = list(itertools.product(range(max(LENGTHS)), repeat=2))
     assert len(rules) > 1
     assert len({tuple(visible(0, *pair) for pair in pairs) for visible in rules}) == len(rules)

@@ -50,7 +50,7 @@ def test_self_attention_with_rotation_mask_and_bias(groups):
         rotation = POSITIONS["rope"](config).rotation(PLACES, torch.float64)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
     mixed, _ = module(hidden, LayerContext(causal, PositionState(rotation, bias=bias)))
-    frequencies, _ = reference.rope_frequencies(4, 10000.0)
+    frequencies = reference.rope_frequencies(4, 10000.0)
 
     def turn(heads):
         return reference.rotate_heads(heads, PLACES, frequencies)

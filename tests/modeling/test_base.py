@@ -4,16 +4,15 @@ import inspect
 
 import pytest
 import torch
-from torch import nn
 from transformers.distributed.fsdp import _resolve_tied_embed_lm_head_plan
 
 import qkv.modeling
 import tiny
 from comparison import decoder
 from qkv.modeling.attention import Gate
-from qkv.modeling.base import QkvPreTrainedModel, exactly_one
+from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.normalization import NORMS
-from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
+from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS
 
 pytestmark = pytest.mark.upstream
 
@@ -78,21 +77,6 @@ def test_position_encodings_that_a_checkpoint_lacks_are_initialised(word):
     assert drawn[0] == drawn[1]
 
 
-class Ramp(Position):
-    """A parameter that no rule initialises: its first value is all there is."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.ramp = nn.Parameter(torch.linspace(1.0, 2.0, 5))
-
-
-def test_a_parameter_without_a_rule_keeps_its_first_value(monkeypatch):
-    monkeypatch.setitem(POSITIONS, "none", Ramp)
-    loaded = without_a_checkpoint(decoder(position="none"))
-    assert torch.equal(loaded["model.position.ramp"], torch.linspace(1.0, 2.0, 5))
-    assert all(torch.isfinite(value).all() for value in loaded.values())
-
-
 def test_a_head_takes_the_inputs_of_its_model_by_name_or_place():
     names = list(inspect.signature(qkv.modeling.QkvDecoderForTokenClassification.forward).parameters)
     given = ["input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds"]
@@ -103,13 +87,6 @@ def test_a_head_takes_the_inputs_of_its_model_by_name_or_place():
     for wrong in (lambda: model(*[None] * 9), lambda: model(ids, input_ids=ids)):
         with pytest.raises(TypeError):
             wrong()
-
-
-@pytest.mark.parametrize("given", [{}, {"one": None, "other": None}, {"one": 1, "other": 2}])
-def test_exactly_one(given):
-    with pytest.raises(ValueError, match="give exactly one of"):
-        exactly_one(**given)
-    exactly_one(one=1, other=None)
 
 
 @pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)

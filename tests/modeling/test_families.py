@@ -16,7 +16,6 @@ from qkv.modeling import (
     QkvDecoderForSequenceClassification,
     QkvDecoderModel,
     QkvEncoderDecoderForConditionalGeneration,
-    QkvEncoderForSequenceClassification,
     QkvImageEncoderForMaskedImageModeling,
     QkvImageEncoderModel,
 )
@@ -25,20 +24,6 @@ from qkv.modeling.heads.loss import ctc_loss
 pytestmark = pytest.mark.upstream
 
 # Encoders -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["single_label_classification", "multi_label_classification", "regression"])
-def test_the_problem_may_be_named(kind: str) -> None:
-    # Whole numbers, of which only the config knows whether they are classes.
-    model = tiny.precise(QkvEncoderForSequenceClassification, problem_type=kind)
-    whole = torch.tensor([1, 0]) if kind.startswith("single") else torch.tensor([[1, 0, 1], [0, 0, 1]])
-    output = model(**tiny.text(), labels=whole)
-    expected = {
-        "single_label_classification": lambda: torch.nn.CrossEntropyLoss()(output.logits, whole).item(),
-        "multi_label_classification": lambda: torch.nn.BCEWithLogitsLoss()(output.logits, whole.double()).item(),
-        "regression": lambda: torch.nn.MSELoss()(output.logits, whole.double()).item(),
-    }[kind]()
-    assert output.loss.item() == pytest.approx(expected)
 
 
 def pictures() -> torch.Tensor:
@@ -143,19 +128,6 @@ def test_a_cache_is_kept_only_if_asked_for() -> None:
     assert model(**inputs, past_key_values=given).past_key_values is given
 
 
-def test_a_window_forgets_what_it_will_not_see() -> None:
-    model = tiny.precise(QkvDecoderModel, "mistral")
-    cache = model(torch.arange(4, 24)[None]).past_key_values
-    kept = [layer.keys.shape[2] for layer in cache.layers]
-    assert kept == [model.config.sliding_window - 1, 20]
-
-
-def test_logits_can_be_scaled_down() -> None:
-    plain, inputs = tiny.precise(QkvDecoderForCausalLM), tiny.text()
-    scaled = tiny.precise(QkvDecoderForCausalLM, scale_logits=True)
-    assert_close(scaled(**inputs).logits, plain(**inputs).logits / 32**0.5)
-
-
 # Encoder-decoders -----------------------------------------------------------------------------------------------------
 
 
@@ -174,17 +146,6 @@ def test_a_text_may_start_with_its_own_last_token() -> None:
     labels = torch.tensor([[5, 6, tiny.END, 9], [7, tiny.END, 8, -100]])
     shifted = model.prepare_decoder_input_ids_from_labels(labels)
     assert shifted.tolist() == [[9, 5, 6, tiny.END], [8, 7, tiny.END, 8]]
-
-
-@pytest.mark.parametrize("kind", tiny.KINDS["encoder_decoder"])
-def test_memory_can_be_read_once_and_passed_on(kind: str) -> None:
-    model, inputs = tiny.precise(QkvEncoderDecoderForConditionalGeneration, kind), tiny.pairs()
-    expected = model(**inputs).logits
-    memory = model.get_encoder()(inputs["input_ids"], inputs["attention_mask"])
-    rest = {name: value for name, value in inputs.items() if name != "input_ids"}
-    assert_close(model(**rest, encoder_outputs=memory).logits, expected)
-    assert_close(model(**rest, encoder_outputs=memory.to_tuple()).logits, expected)
-    assert_close(model(**rest, encoder_outputs=(memory.last_hidden_state,)).logits, expected)
 
 
 def test_two_vocabularies_are_not_resized_as_one() -> None:

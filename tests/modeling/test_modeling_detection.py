@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import qkv
-import reference
 import tiny
 from qkv.modeling import QkvDetectionForObjectDetection
 
@@ -73,21 +72,6 @@ def test_without_positions_places_are_a_set_and_with_them_they_are_not() -> None
     swapped = torch.cat((image[..., 8:], image[..., :8]), -1)
     for model, blind in ((build(), True), (placed(), False), (placed("sinusoidal_2d_and_input"), False)):
         assert torch.allclose(model(image).logits, model(swapped).logits, atol=1e-5) == blind
-
-
-@torch.no_grad()
-def test_sinusoids_at_the_input_are_added_to_those_of_every_layer() -> None:
-    plain, both = placed().double().model.encoder, placed("sinusoidal_2d_and_input").double().model.encoder
-    image, mask = picture(16, 24).double(), torch.ones(1, 16, 24)
-    mask[:, 8:], mask[..., 16:] = 0, 0
-    embedded = plain.embed_tokens(image, mask)
-    keep, hidden = embedded.padding_mask, embedded.hidden
-    sinusoids = reference.image_positions(keep.view(2, 3).double(), hidden.shape[-1])
-    assert_close(plain.position.query_key(embedded)[0], sinusoids)
-    expected = plain.run(embedded._replace(hidden=hidden + sinusoids))
-    actual = both(image, mask).last_hidden_state
-    assert_close(actual, expected)
-    assert (actual - plain(image, mask).last_hidden_state)[keep].abs().max() > 1e-2
 
 
 def test_earlier_layers_answer_as_a_shallower_model_would() -> None:

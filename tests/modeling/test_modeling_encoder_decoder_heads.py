@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -11,16 +11,11 @@ from transformers import (
     AutoModel,
     AutoModelForTextEncoding,
     PreTrainedModel,
-    T5Config,
-    T5EncoderModel,
-    T5ForConditionalGeneration,
 )
 
-import qkv
 import reference
 import tiny
 from errors import raises_sentence
-from qkv.configuration.axes import PositionName
 from qkv.modeling import (
     QkvEncoderDecoderEncoderModel,
     QkvEncoderDecoderForConditionalGeneration,
@@ -63,22 +58,6 @@ def test_the_classifier_reads_the_state_at_the_last_end(kind: str) -> None:
     assert_close(model(**inputs).logits, expected, rtol=0, atol=1e-12)
 
 
-def test_a_text_may_have_several_kinds_of_end() -> None:
-    one, several = (
-        tiny.precise(QkvEncoderDecoderForSequenceClassification, "bart", eos_token_id=ends)
-        for ends in (tiny.END, [4, tiny.END])
-    )
-    assert torch.equal(one(**source()).logits, several(**source()).logits)
-
-
-def test_dropout_acts_before_both_maps() -> None:
-    model = tiny.precise(QkvEncoderDecoderForSequenceClassification, "bart", classifier_dropout=0.4)
-    calls: list[tuple[int, ...]] = []
-    model.dropout.register_forward_hook(lambda *given: calls.append(tuple(given[2].shape)))
-    model(**source())
-    assert model.dropout.p == 0.4 and calls == [(tiny.BATCH, 32)] * 2
-
-
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_no_cache_is_kept_unless_asked_and_what_cannot_be_read_is_refused(model_class: Any) -> None:
     model, inputs = tiny.precise(model_class, "bart"), source()
@@ -104,7 +83,6 @@ def test_a_text_that_does_not_end_is_refused() -> None:
 # The encoder alone ----------------------------------------------------------------------------------------------------
 
 EVERY_HEAD = (QkvEncoderDecoderModel, QkvEncoderDecoderForConditionalGeneration, *CLASSES)
-POSITIONS = [name for name in get_args(PositionName) if name != "grid" and not name.startswith("sinusoidal_2d")]
 
 
 def whole(model_class: Any = QkvEncoderDecoderForConditionalGeneration, *kind: str, **fields: Any) -> PreTrainedModel:
@@ -152,44 +130,3 @@ def test_the_encoder_of_every_head_is_loaded_alone(model_class: Any, kind: str, 
     assert type(AutoModel.from_pretrained(tmp_path / "whole")) is QkvEncoderDecoderModel
     before = model.config.to_dict()
     assert QkvEncoderDecoderEncoderModel(model.config).config.to_dict() != before == model.config.to_dict()
-
-
-@pytest.mark.parametrize(("position", "shared"), sampled(itertools.product(POSITIONS, (True, False)), 5))
-def test_the_encoder_is_loaded_alone_with_every_position(position: str, shared: bool, tmp_path: Path) -> None:
-    model = whole(position=position, share_embeddings=shared, tie_word_embeddings=False)
-    assert_same_states(alone(model, tmp_path), model)
-
-
-def test_it_is_that_of_t5(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": tiny.VOCABULARY}
-    stock = tiny.jitter(T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=1)))
-    stock.save_pretrained(tmp_path / "stock")
-    encoder = alone(qkv.from_transformers(tmp_path / "stock"), tmp_path / "ours")
-    inputs = tiny.text()
-    with torch.no_grad():
-        expected = T5EncoderModel.from_pretrained(tmp_path / "stock")(**inputs).last_hidden_state
-        real = inputs["attention_mask"].bool()
-        assert_close(encoder(**inputs).last_hidden_state[real], expected[real], rtol=1e-5, atol=1e-5)
-
-
-def trained(model: Any, **inputs: Any) -> dict[str, torch.Tensor]:
-    """Gradients in training mode."""
-    model.train().zero_grad()
-    model(**inputs).last_hidden_state.square().mean().backward()
-    return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
-
-
-@pytest.mark.parametrize("kind", ["t5", "bart"])
-def test_the_encoder_alone_is_trained_with_checkpoints_and_without_padding(kind: str, tmp_path: Path) -> None:
-    encoder, inputs = alone(whole(QkvEncoderDecoderModel, kind), tmp_path), tiny.text()
-    expected = trained(encoder, **inputs)
-    assert expected.keys() == dict(encoder.named_parameters()).keys()
-    encoder.gradient_checkpointing_enable()
-    assert_close(trained(encoder, **inputs), expected)
-    encoder.gradient_checkpointing_disable()
-    encoder.eval()
-    padded = encoder(**inputs).last_hidden_state
-    encoder.remove_padding = True
-    real = inputs["attention_mask"].bool()
-    assert_close(encoder(**inputs).last_hidden_state[real], padded[real])

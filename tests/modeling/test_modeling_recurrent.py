@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 import reference
 import tiny
 from comparison import assert_same
-from qkv import QkvRecurrentConfig, presets
+from qkv import QkvRecurrentConfig
 from qkv.configuration.axes import AlignmentName, CellName, ReadoutName
-from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
+from qkv.modeling import QkvRecurrentForConditionalGeneration
 from qkv.modeling.recurrent.recurrent_stack import RecurrentCache
 from sampling import sampled
 
@@ -52,24 +52,6 @@ def batch(rows: int = 3) -> dict[str, Tensor]:
 
 def targets(rows: int = 3, length: int = 5) -> Tensor:
     return torch.randint(3, 23, (rows, length), generator=torch.Generator().manual_seed(2))
-
-
-def test_the_number_of_parameters_is_the_papers() -> None:
-    """Appendix A.2 and B.1: matrices of n, m, n', l and K; the paper leaves biases out, so they are counted apart."""
-    n, m, inner, maxout, words = 1000, 620, 1000, 500, 30_000
-    embeddings = 2 * words * m
-    encoder = 2 * 3 * (n * m + n * n)  # W, W_z, W_r, U, U_z, U_r in both directions
-    decoder = 3 * (n * m + n * n + n * 2 * n) + n * n  # and C, C_z, C_r; W_s of the first state
-    alignment = inner + inner * n + inner * 2 * n  # v, W, U
-    readout = 2 * maxout * (n + m + 2 * n) + words * maxout  # U_o, V_o, C_o; W_o
-    matrices = embeddings + encoder + decoder + alignment + readout
-    assert matrices == 80_401_000
-    # Two for each gate of a cell, as fused kernels have them; W_s, U, the readout and the scores have one each.
-    biases = 3 * (2 * 3 * n) + n + inner + 2 * maxout + words
-    with torch.device("meta"):
-        model = QkvRecurrentForConditionalGeneration(presets.rnnsearch_50())
-    assert model.num_parameters() == matrices + biases == 80_452_000
-    assert sum(p.numel() for name, p in model.named_parameters() if "bias" in name) == biases
 
 
 # The formulas of the papers, token by token, over one row without padding.
@@ -198,19 +180,6 @@ def test_each_position_predicts_its_own_label(smoothing: float) -> None:
     assert_close(counted, output.loss * int(due.sum()) / 40)
 
 
-def test_memory_is_compared_with_once() -> None:
-    model, inputs, calls = odd("gru", "additive", "tanh", True), batch(), []
-    model.get_decoder().layers[0].step.alignment.k_proj.register_forward_hook(lambda *_: calls.append(1))
-    model.generate(**inputs, max_new_tokens=5, do_sample=False)
-    assert len(calls) == 1
-
-
-def test_an_assistant_is_refused() -> None:
-    model, assistant = (odd(cell, "additive", "tanh", True) for cell in ("lstm", "gru"))
-    with pytest.raises(ValueError, match="crop"):
-        model.generate(batch(1)["input_ids"], max_new_tokens=8, do_sample=False, assistant_model=assistant)
-
-
 def test_what_a_recurrent_network_has_not_is_refused() -> None:
     model = odd("gru", "dot", "none", True)
     for implementation in ("quantized", "offloaded"):
@@ -232,15 +201,3 @@ def test_generation_shows_the_alignment_of_each_step() -> None:
     forced = model(**inputs, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
     assert_close(alignment, forced.cross_attentions[0], rtol=0, atol=1e-12)
     assert len(output.decoder_hidden_states) == 4 and len(output.encoder_hidden_states) == 3
-
-
-def test_base_models_give_what_heads_read() -> None:
-    model, inputs = odd("lstm", "dot", "maxout", True), batch()
-    base = model.model
-    assert isinstance(base, QkvRecurrentModel)
-    with torch.no_grad():
-        output = base(**inputs, decoder_input_ids=targets(), output_hidden_states=True)
-        assert output.last_hidden_state.shape == (3, 5, 5)
-        assert_close(model.lm_head(output.last_hidden_state), model(**inputs, decoder_input_ids=targets()).logits)
-    assert [state.shape[-1] for state in output.decoder_hidden_states] == [7, 8, 5]
-    assert [state.shape[-1] for state in output.encoder_hidden_states] == [7, 8, 8]

@@ -1,15 +1,12 @@
 """A command of qkv in a process that was forked for it, and what disturbs it there."""
 
-import hashlib
 import io
 import json
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from functools import cache
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +24,6 @@ import stock_folders
 from qkv.scripts import cli, convert, evaluate, predict, publish, sweep, train  # noqa: F401  imported once for all
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data import digits
-from qkv.scripts.publishing.export import flatten
 from qkv.scripts.tasks import registry
 from qkv.scripts.training import run
 from recipes import STAND_INS
@@ -39,29 +35,6 @@ FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", 
 digits.load_digits = lambda: FEW
 # For the manuals, which would have to be fetched.
 registry.EXAMPLE_DATA[Corpus].update(STAND_INS)
-
-KEPT = TemporaryDirectory()  # of the process that is forked
-flattened = flatten.flattened
-
-
-@cache
-def kept_code(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> flatten.FlatCode:
-    """The code of classes, which takes half a second to flatten: what an earlier command has left, or left for later ones.
-
-    A command that may not write so much, or is killed, leaves none.
-    """
-    named = repr([[(auto, owner.__name__) for auto, owner in classes], sorted(unused)])
-    path = Path(KEPT.name, hashlib.sha256(named.encode()).hexdigest())
-    if path.is_file():
-        return pickle.loads(path.read_bytes())
-    code, part = flattened(classes, unused), path.with_suffix(f".{os.getpid()}")
-    with suppress(OSError):
-        part.write_bytes(pickle.dumps(code))
-        part.rename(path)
-    return code
-
-
-flatten.flattened = kept_code
 
 
 def warm_up() -> None:
@@ -96,9 +69,6 @@ def disturb(job: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     """Let happen what the job says; what is returned tells what did."""
     folder, rank = Path(job["folder"]), int(os.environ.get("RANK", 0))
     if rank != job.get("rank", 0):
-        return dict
-    if "limit" in job:
-        disturbances.limit_files(job["limit"])
         return dict
     if job.get("full_from"):
         writes = disturbances.fill_disk(folder, job["full_from"])

@@ -7,7 +7,6 @@ renamed or removed), or the weights that safetensors writes, below a folder.
 import ctypes
 import errno
 import os
-import resource
 import signal
 import sys
 import time
@@ -92,8 +91,3 @@ def fill_disk(folder: Path, number: int) -> Writes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     return Writes(folder, before, GROWS)
-
-
-def limit_files(size: int) -> None:
-    """Let no file of this process grow beyond a size: the system refuses in the middle of a write, as a full disk does."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))

@@ -1,12 +1,8 @@
-"""Thousands of calls of `generate`, in one thread and in several.
-
-`main` runs in a process that was forked for it, and writes what it found as JSON.
-"""
+"""Thousands of calls of `generate`: `main` runs in a process that was forked for it, and writes its findings as JSON."""
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,9 +38,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # For one row alone, by models of some kinds.
 ALONE = {"assisted": ("gpt2", "llama", "bloom", "neox"), "prompt lookup": tuple(tiny.KINDS["decoder"])}
 ALONE["early exit"] = ALONE["assisted"]
-# What transformers lets threads share: the generator of random numbers, a cache that it keeps on the model, and a number
-# of layers in the config that is another while the first layers assist.
-OF_ONE_THREAD = ("sampling", "static cache", "early exit", "greedy, weights not laid out")
 
 
 class Call(NamedTuple):
@@ -127,26 +120,6 @@ def repeated(count: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def threaded(count: int, seed: int, threads: int, *, one_model: bool) -> dict[str, Any]:
-    """Run calls in several threads at once, of one model or of several: how many gave other tokens than alone."""
-    chance = random.Random(f"threads {seed} {one_model}")
-    own = [call for call in calls(count // 2, seed + 1) if call.way not in OF_ONE_THREAD]
-    rounds = [[call for call in own if call.model == name] for name in MODELS] if one_model else [own]
-    different, done = [], 0
-    for group in filter(None, rounds):
-        expected = {call: call.run() for call in group}
-        share = chance.choices(group, k=max(count // len(rounds), threads))
-        with deadline(300), ThreadPoolExecutor(threads) as pool:
-            for call, tokens in zip(share, pool.map(Call.run, share), strict=True):
-                done += 1
-                if not torch.equal(tokens, expected[call]):
-                    different.append(str(call))
-    return {"calls": done, "threads": threads, "other tokens": different}
-
-
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"repeated": repeated, "threaded": threaded}
-
-
-def main(name: str, options: str, answer: str) -> None:
+def main(options: str, answer: str) -> None:
     torch.set_num_threads(1)
-    Path(answer).write_text(json.dumps(JOBS[name](**json.loads(options))))
+    Path(answer).write_text(json.dumps(repeated(**json.loads(options))))

@@ -13,9 +13,9 @@ from watching import number
 
 from qkv.scripts.publishing.export.flatten import flatten
 
-NAMES = ("digits", "the best is kept", "more steps", "saved in the background", "sweep", "publish", "publish --native",
+NAMES = ("digits", "the best is kept", "more steps", "sweep", "publish", "publish --native",
          "convert", "convert back", "predict", "evaluate")  # fmt: skip
-SENTENCE = re.compile(r"qkv: .*(No space left on device|File too large).*make room, and give the same command again")
+SENTENCE = re.compile(r"qkv: .*No space left on device.*make room, and give the same command again")
 
 
 @pytest.fixture(scope="module")
@@ -82,27 +82,3 @@ def test_a_disk_may_be_full_at_any_write(scene: Scene, name: str, tmp_path: Path
     often = f"at each of {len(range(1, writes + 1, every))} writes"
     found = f"{refused} times one sentence, all that was there whole; then the same bits"
     record(f"a disk is full: {name}", often, found, writes=writes, refused=refused)
-
-
-@pytest.mark.parametrize("name", ["digits", "publish", "convert", "predict"])
-def test_a_disk_may_be_full_in_the_middle_of_a_file(
-    scene: Scene, name: str, tmp_path: Path, record: Callable[..., None]
-) -> None:
-    """The limit of the sizes of files stands for a full disk, for libraries of other languages too."""
-    case = scene.cases[name]
-    whole = tmp_path / "whole"
-    assert case.run(whole) == [0]
-    sizes = {path.stat().st_size for path in whole.rglob("*") if path.is_file()}
-    limits = [size * part // 4 for size in sorted(sizes, reverse=True)[:6] for part in (1, 3)]
-    refused = 0
-    for index, limit in enumerate(limits):
-        folder = tmp_path / f"limit-{index}"
-        before = untouched(case, folder)
-        if case.run(folder, limit=limit) != [0]:
-            refused += 1
-            check_refusal(case, folder, before, scene.whole(case).left)
-        check_going_on(case, folder, scene)
-    assert refused
-    often = f"{len(limits)} limits to the size of a file"
-    record(f"a write ends in the middle: {name}", often, f"{refused} times one sentence; then the same bits",
-           limits=limits, refused=refused)  # fmt: skip

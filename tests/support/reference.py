@@ -5,10 +5,10 @@ All functions are differentiable and keep the dtype of their tensors; tables of 
 
 Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head_dim, F intermediate, V vocabulary.
 Papers, with https://arxiv.org/abs/ before the number: Ainslie 2305.13245, Ba 1607.06450, Bahdanau 1409.0473, Beltagy
-2004.05150, Black 2204.06745, Carion 2005.12872, Chen 2306.15595, Chi 2205.09921, Child 1904.10509, Cho 1406.1078, Clark
+2004.05150, Black 2204.06745, Carion 2005.12872, Chi 2205.09921, Child 1904.10509, Cho 1406.1078, Clark
 2020 2003.10555, Clark 2019 1906.04341, Devlin 1810.04805, Dosovitskiy 2010.11929, Elfwing 1702.03118, Gehring
-1705.03122, Hendrycks 1606.08415, Hinton 1503.02531, Jiang 2310.06825, Katharopoulos 2006.16236, Krell 2107.02027,
-Olsson 2209.11895, Park 2019 1904.08779, Park 2020 1912.05533, Peng 2309.00071, Press 2108.12409, Qin 2202.08791, Raffel
+1705.03122, Hendrycks 1606.08415, Jiang 2310.06825, Katharopoulos 2006.16236, Krell 2107.02027,
+Olsson 2209.11895, Park 2019 1904.08779, Park 2020 1912.05533, Press 2108.12409, Qin 2202.08791, Raffel
 1910.10683, Ramesh 2102.12092, Reimers 1908.10084, Rezatofighi 1902.09630, Shazeer 2002.05202, Su 2104.09864, Sun
 2212.10554, Szegedy 1512.00567, Touvron 2103.17239, Vaswani 2017 1706.03762, Vaswani 2018 1803.07416, Xie 2111.09886,
 Xiong 2002.04745, Yang & Kautz 2412.06464, Yang 2406.06484, Zaheer 2007.14062, Zhang 1910.07467. With https://doi.org/
@@ -82,89 +82,15 @@ def learned_positions(positions, table):
     return torch.stack([torch.stack([table[int(position)] for position in row]) for row in positions])
 
 
-def rope_frequencies(dim, theta, scaling=None, *, max_position_embeddings=None, sequence_length=None):
-    """Give each pair of components its turning speed theta^(-2i/dim), rescaled for long contexts -> ((dim/2,), factor).
+def rope_frequencies(dim, theta):
+    """Give each pair of components its turning speed theta^(-2i/dim) -> (dim/2,) float64.
 
-    `dim` is the number of components that rotate; `scaling` has transformers' keys (`rope_type`, `factor`, ...).
-    The second value multiplies cos and sin (YaRN's temperature; 1 for all other types).
     Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15
     """
-    scaling = scaling or {"rope_type": "default"}
-    limits = {"limit": max_position_embeddings, "length": sequence_length}
-    frequencies, factor = ROPE_SCALINGS[scaling["rope_type"]](dim, theta, scaling, limits)
-    return torch.tensor(frequencies, dtype=torch.float64), factor
+    return torch.tensor([theta ** (-2 * pair / dim) for pair in range(dim // 2)], dtype=torch.float64)
 
 
-def _rope_default(dim, theta, scaling, limits):
-    """Leave the frequencies of the paper as they are. Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15"""
-    return [theta ** (-2 * pair / dim) for pair in range(dim // 2)], 1.0
-
-
-def _rope_linear(dim, theta, scaling, limits):
-    """Squeeze the positions by `factor`, which is to slow every pair down by it.
-
-    Source: Chen et al. 2023, Position Interpolation, §2.3
-    """
-    frequencies, _ = _rope_default(dim, theta, scaling, limits)
-    return [frequency / scaling["factor"] for frequency in frequencies], 1.0
-
-
-def _rope_dynamic(dim, theta, scaling, limits):
-    """Raise theta with the sequence length, only once the sequence exceeds the trained length.
-
-    Source: Peng et al. 2023, YaRN, §3.1 (NTK-aware) and §3.3 (dynamic); the stretch factor*length/limit - (factor - 1)
-    is of https://github.com/huggingface/transformers `modeling_rope_utils.py`
-    """
-    length = max(limits["length"] or 0, limits["limit"])
-    stretch = scaling["factor"] * length / limits["limit"] - (scaling["factor"] - 1)
-    return _rope_default(dim, theta * stretch ** (dim / (dim - 2)), scaling, limits)
-
-
-def _rope_yarn(dim, theta, scaling, limits):
-    """Slow down the pairs that turn rarely within the trained length, keep those that turn often, blend in between.
-
-    The paper's ramp is linear in the number of turns; its code, and so every checkpoint, is linear in the pair's index.
-    Source: Peng et al. 2023, YaRN, §3.2 and §3.4 (the temperature); https://github.com/jquesnelle/yarn
-    """
-    trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
-
-    def pair_that_turns(times):
-        return dim * math.log(trained / (times * 2 * math.pi)) / (2 * math.log(theta))
-
-    low, high = max(math.floor(pair_that_turns(32)), 0), min(math.ceil(pair_that_turns(1)), dim - 1)
-    high = high + 0.001 if low == high else high
-    frequencies = []
-    for pair, frequency in enumerate(_rope_default(dim, theta, scaling, limits)[0]):
-        slowed = min(max((pair - low) / (high - low), 0.0), 1.0)
-        frequencies.append((1 - slowed) * frequency + slowed * frequency / factor)
-    return frequencies, 0.1 * math.log(factor) + 1.0
-
-
-def _rope_llama3(dim, theta, scaling, limits):
-    """Slow down the pairs that turn rarely, keep those that turn often, blend in between: by turns, unlike YaRN's code.
-
-    Source: `apply_scaling` of Llama 3.1, https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
-    """
-    trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
-    few, many = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    frequencies = []
-    for frequency in _rope_default(dim, theta, scaling, limits)[0]:
-        turns = trained * frequency / (2 * math.pi)
-        kept = min(max((turns - few) / (many - few), 0.0), 1.0)
-        frequencies.append(kept * frequency + (1 - kept) * frequency / factor)
-    return frequencies, 1.0
-
-
-ROPE_SCALINGS = {
-    "default": _rope_default,
-    "linear": _rope_linear,
-    "dynamic": _rope_dynamic,
-    "yarn": _rope_yarn,
-    "llama3": _rope_llama3,
-}
-
-
-def rotate(vector, position, frequencies, attention_factor=1.0):
+def rotate(vector, position, frequencies):
     """Turn pair (i, i + R/2) of the first R = 2 len(frequencies) components by position * frequency: (K,) -> (K,).
 
     Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34; pairs i and i + R/2 (the paper's are 2i and 2i + 1) and partial
@@ -172,18 +98,18 @@ def rotate(vector, position, frequencies, attention_factor=1.0):
     """
     half = len(frequencies)
     angles = float(position) * torch.as_tensor(frequencies, dtype=torch.float64)
-    cosine, sine = ((attention_factor * wave(angles)).to(vector.dtype) for wave in (torch.cos, torch.sin))
+    cosine, sine = (wave(angles).to(vector.dtype) for wave in (torch.cos, torch.sin))
     first, second, rest = vector[:half], vector[half : 2 * half], vector[2 * half :]
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine, rest])
 
 
-def rotate_heads(heads, positions, frequencies, attention_factor=1.0):
+def rotate_heads(heads, positions, frequencies):
     """Apply `rotate` to every vector: (B, H, T, K), positions (B, T) -> (B, H, T, K).
 
     Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34
     """
     turned = [
-        rotate(heads[b, h, t], positions[b, t], frequencies, attention_factor)
+        rotate(heads[b, h, t], positions[b, t], frequencies)
         for b in range(heads.shape[0])
         for h in range(heads.shape[1])
         for t in range(heads.shape[2])
@@ -421,13 +347,10 @@ def visibility(*predicates, keep=None, positions=None, documents=None, first_que
     return visible
 
 
-def softmax(scores, temperature=1.0):
-    """Turn numbers into probabilities, exp(z_i/T) / sum_j exp(z_j/T): (N,) -> (N,).
-
-    Source: Bridle 1990; temperature: Hinton et al. 2015, §2, eq. 1
-    """
+def softmax(scores):
+    """Turn numbers into probabilities, exp(z_i) / sum_j exp(z_j): (N,) -> (N,). Source: Bridle 1990"""
     # The shift cancels in the quotient: it only keeps exp from overflowing.
-    exponentials = torch.exp((scores - scores.detach().max()) / temperature)
+    exponentials = torch.exp(scores - scores.detach().max())
     return exponentials / exponentials.sum()
 
 
@@ -637,14 +560,6 @@ def residual_pre_norm(x, branch, norm):
 def residual_post_norm(x, branch, norm):
     """Normalise what leaves the sum: norm(x + f(x)). Source: Vaswani et al. 2017, §3.1"""
     return norm(x + branch(x))
-
-
-def residual_parallel(x, first, second, first_norm, second_norm):
-    """Let two branches read the same input, each through its own norm: x + f(norm_f(x)) + g(norm_g(x)).
-
-    Source: Black et al. 2022, GPT-NeoX-20B, §2.1.2
-    """
-    return x + first(first_norm(x)) + second(second_norm(x))
 
 
 def layer_scale(x, gains):
@@ -900,14 +815,6 @@ def masked_pixel_loss(pixels, predicted, masked, patch):
     return total / max(values, 1)
 
 
-def noam_rate(step, hidden_size, warmup_steps):
-    """Rise linearly for `warmup_steps`, then fall with the root of the step; steps count from 1.
-
-    Source: Vaswani et al. 2017, §5.3, eq. 3
-    """
-    return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
-
-
 def gru_step(x, state, input_weight, state_weight, input_bias, state_bias):
     """Reset, keep and propose, gate by gate: (I,), (D,) -> (D,); rows of the weights are reset, update, proposal.
 
@@ -1070,48 +977,6 @@ def generalized_iou(box, other):
     shared, around = sides[0] * sides[1], hull[0] * hull[1]
     union = areas[0] + areas[1] - shared
     return shared / union - (around - union) / around
-
-
-def matching_cost(scores, box, label, wanted, weights):
-    """Return the cost of matching an object query with these scores and this box to an object: scalar.
-
-    Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2
-    """
-    probability = torch.exp(scores[label]) / torch.exp(scores).sum()
-    distance = sum(abs(one - another) for one, another in zip(box, wanted, strict=True))
-    class_weight, box_weight, overlap_weight = weights
-    cost = -class_weight * probability + box_weight * distance
-    return cost - overlap_weight * generalized_iou(box, wanted)
-
-
-def cheapest_matching(costs):
-    """The query of each object, of all ways to give each one of its own: (Q, N) -> tuple of N."""
-    queries, objects = costs.shape
-    ways = itertools.permutations(range(queries), objects)
-    return min(ways, key=lambda way: sum(float(costs[query, index]) for index, query in enumerate(way)))
-
-
-def set_loss(logits, boxes, labels, wanted, weights, empty):
-    """The loss of one image under a matching: (Q, V), (Q, 4), N labels, N boxes -> scalar.
-
-    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2
-    """
-    costs = torch.tensor(
-        [[float(matching_cost(*query, *target, weights)) for target in zip(labels, wanted, strict=True)]
-         for query in zip(logits, boxes, strict=True)]
-    )  # fmt: skip
-    way = cheapest_matching(costs)
-    classes, total, count = 0.0, 0.0, 0.0
-    for query, scores in enumerate(logits):
-        taken = way.index(query) if query in way else None
-        label, weight = (len(scores) - 1, empty) if taken is None else (labels[taken], 1.0)
-        classes = classes - weight * torch.log(torch.exp(scores[label]) / torch.exp(scores).sum())
-        count += weight
-    for index, query in enumerate(way):
-        distance = sum(abs(one - another) for one, another in zip(boxes[query], wanted[index], strict=True))
-        overlap = 1 - generalized_iou(boxes[query], wanted[index])
-        total = total + weights[1] * distance + weights[2] * overlap
-    return classes / count + total / len(labels)
 
 
 def attention_entropy(weights):

@@ -53,26 +53,6 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
     )
 
 
-def test_shards_are_read_whole(folder: Path) -> None:
-    official = GPT2.build()
-    ours = qkv.from_transformers(folder)
-    assert_identical(qkv.to_transformers(ours), official)
-    assert ours.config.name_or_path == str(folder) and not ours.training
-    assert_identical(qkv.from_transformers(str(folder)), ours)
-
-
-def test_settings_of_files_are_kept(tmp_path: Path) -> None:
-    official = BART.build().to(torch.bfloat16)
-    official.generation_config.update(num_beams=3, length_penalty=0.7)
-    official.config.problem_type = "multi_label_classification"
-    official.save_pretrained(tmp_path)
-    ours = qkv.from_transformers(tmp_path)
-    stock = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert ours.dtype == torch.bfloat16 and ours.generation_config.to_dict() == stock.generation_config.to_dict()
-    for name in ("problem_type", "id2label", "pad_token_id", "bos_token_id", "eos_token_id"):
-        assert getattr(ours.config, name) == getattr(official.config, name)
-
-
 def test_old_configs_say_how_to_generate(tmp_path: Path) -> None:
     BART.build().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink()
@@ -122,12 +102,6 @@ def test_tensors_of_other_heads_and_old_masks_are_left_out(tmp_path: Path) -> No
     mask = torch.ones(24, 24).tril().view(1, 1, 24, 24).bool()
     change_weights(tmp_path / "gpt2", lambda weights: weights.update({"transformer.h.0.attn.bias": mask}))
     assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path / "gpt2")), GPT2.build())
-
-
-def test_a_base_model_without_pooler_needs_none(tmp_path: Path) -> None:
-    official = transformers.BertModel(variant("bert", "Model", "").config(), add_pooling_layer=False)
-    official.save_pretrained(tmp_path)
-    assert_identical(qkv.to_transformers(qkv.from_transformers(tmp_path)), official)
 
 
 def shard(folder: Path) -> Path:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion.weights import CHANGES, Row, convert, expanded, placed
+from qkv.modeling.conversion.weights import convert, expanded
 
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
@@ -59,10 +59,6 @@ def test_there_and_back_is_the_identity() -> None:
     assert all(torch.equal(tensor, original[name]) for name, tensor in back.items())
 
 
-def test_every_change_has_a_row_here() -> None:
-    assert {change.split()[0] for _, _, *changes in ROWS for change in changes} == set(CHANGES)
-
-
 def test_a_fused_projection_is_split_by_part_or_head_by_head() -> None:
     original = theirs()
     ours = convert(TABLE, original, CONFIG, reading=True)
@@ -75,37 +71,6 @@ def test_a_fused_projection_is_split_by_part_or_head_by_head() -> None:
             assert ours[f"layers.{layer}.{name}.bias"].shape == ours[f"heads.{name}.bias"].shape == (4,)
 
 
-def test_names_of_one_tensor_become_one_and_again_many() -> None:
-    ours = convert(TABLE, theirs(), CONFIG, reading=True)
-    back = convert(TABLE, ours, CONFIG, reading=False)
-    assert back["first.weight"] is back["shared.weight"] is ours["table.weight"]
-
-
-def test_a_buffer_of_zeros_becomes_nothing() -> None:
-    assert "bias" in convert(TABLE, theirs(), CONFIG, reading=True)
-    assert "bias" not in convert(TABLE, {**theirs(), "buffer": torch.zeros(1, 7)}, CONFIG, reading=True)
-
-
-def test_an_earlier_row_takes_what_it_names() -> None:
-    rows = (("pooler", "classifier.dense"), ("pooler", "pooler"))
-    assert convert(expanded(rows), {"pooler.weight": torch.ones(2)}, reading=False).keys() == {
-        "classifier.dense.weight"
-    }
-    assert convert(expanded(rows), {"pooler.weight": torch.ones(2)}, reading=True).keys() == {"pooler.weight"}
-
-
-def test_a_row_without_changes_renames_each_name_and_one_of_changes_all_together() -> None:
-    rows = (("{q,k}", "{query,key}"),)
-    biased = {"query.weight": torch.ones(2), "query.bias": torch.zeros(2), "key.weight": torch.ones(2)}
-    assert convert(expanded(rows), biased, reading=True).keys() == {"q.weight", "q.bias", "k.weight"}
-    plain = {"mlp.up.weight": torch.ones(2)}
-    assert convert(TABLE, plain, CONFIG, reading=False).keys() == {"mlp.wi.weight"}
-    assert convert(TABLE, plain | {"mlp.gate.weight": torch.ones(2)}, CONFIG, reading=False).keys() == {
-        "mlp.wi_0.weight",
-        "mlp.wi_1.weight",
-    }
-
-
 def test_a_weight_without_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="weight 'adapter.weight' has no counterpart"):
         convert(TABLE, {**theirs(), "adapter.weight": torch.ones(2)}, CONFIG, reading=True)
@@ -115,13 +80,3 @@ def test_positions_that_were_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="not the sinusoidal table"):
         convert(TABLE, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
     assert convert(TABLE, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
-
-
-def test_braces_are_written_out_and_prefixes_put_before_names() -> None:
-    rows = placed((("a", "{b,c}.x", "tie"), ("", "d", "sinusoids"), ("{e,f}", "{g,h}")), "model.", "base.")
-    assert expanded(rows) == [
-        Row(["model.a"], ["base.b.x", "base.c.x"], ["tie"]),
-        Row([], ["base.d"], ["sinusoids"]),
-        Row(["model.e"], ["base.g"], []),
-        Row(["model.f"], ["base.h"], []),
-    ]

@@ -373,8 +373,9 @@ def test_hooks_and_forwards_of_linear_maps_are_called() -> None:
     assert len(seen) == 2 * STEPS and model.lm_head not in COPIES and own not in COPIES
 
 
-def test_threads_may_generate_with_one_model() -> None:
-    model = build()
+@pytest.mark.parametrize("kind", ["gpt2", "mistral", "bart"])
+def test_threads_may_generate_with_one_model(kind: str) -> None:
+    model = build(kind)
     inputs = [IDS[:rows] for rows in (1, 4, 5, 4)]
     expected = [generated(model, input_ids=ids, fast=False).sequences for ids in inputs]
     with ThreadPoolExecutor(4) as pool:

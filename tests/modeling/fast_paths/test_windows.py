@@ -19,7 +19,7 @@ from comparison import assert_alike, decoder, encoder, exact, jittered, learned
 from qkv.configuration.axes import BIAS_POSITIONS
 from qkv.modeling.fast_paths import unpadding, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
-from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
+from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
 
 SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 128}
@@ -111,15 +111,6 @@ def test_lengths(stack: str, pattern: str, length: int) -> None:
     assert [mask.span.queries for mask in built] == [length] * len(patterns) * (length > 1)
 
 
-PADDED = itertools.product(STACKS, ("learned", *BIAS_POSITIONS, "rope"), DECODED, PADDING, [True, False])
-
-
-@pytest.mark.parametrize(("stack", "position", "pattern", "padding", "removed"), sampled(PADDED, 23))
-def test_padding(stack: str, position: str, pattern: str, padding: str, *, removed: bool) -> None:
-    built = assert_same(build(stack, pattern, removed=removed, position=position), padding, input_ids=ids(4, 23))
-    assert built or (removed and pattern == "a wide window")
-
-
 WITH_MARKS = ["sliding", "dilated", "random", "fixed", "global tokens", "mixed", "global projections"]
 MARKS = itertools.product(MARKED, WITH_MARKS, ["rope", "t5"], [None, *PADDING], [True, False])
 
@@ -140,17 +131,6 @@ def test_packed_documents(pattern: str, position: str) -> None:
     if position == "rope" and pattern == "sliding":
         apart = assert_same(build("decoder", pattern, removed=True), **given)
         assert [mask.span.queries for mask in apart] == [14, 8]
-
-
-@pytest.mark.parametrize("pattern", ["sliding", "global projections"])
-def test_packed_documents_have_marked_tokens_of_their_own(pattern: str) -> None:
-    model = build("encoder", pattern, num_global_tokens=0)
-    positions, marked = torch.cat((torch.arange(14), torch.arange(9)))[None], torch.arange(23)[None] % 7 == 2
-    with exact():
-        together = model(ids(1, 23), position_ids=positions, global_attention_mask=marked).last_hidden_state
-        parts = zip(ids(1, 23).split((14, 9), 1), marked.split((14, 9), 1), strict=True)
-        alone = [model(part, global_attention_mask=marks).last_hidden_state for part, marks in parts]
-    assert_alike([together], [torch.cat(alone, dim=1)])
 
 
 def test_chunks_or_the_dense_mask() -> None:
@@ -181,17 +161,6 @@ def test_a_prompt_is_cached_and_read_on(pattern: str, position: str, side: str |
     spans = dict.fromkeys((mask.span.query, mask.span.queries) for mask in built)
     assert list(spans) == [(0, 12), (12, 18), (30, 8)]
     assert_alike([torch.cat(parts, dim=1)[real]], [expected[real]])
-
-
-@pytest.mark.parametrize("pattern", sampled(DECODED, 5))
-def test_a_classifier_reads_its_token_alone(pattern: str) -> None:
-    model = jittered(QkvEncoderForSequenceClassification(encoder(**SIZES, num_labels=3, **PATTERNS[pattern])))
-    model.remove_padding = True
-    with torch.no_grad(), exact(), dense():
-        expected = model(ids(2, 23), attention_mask=RIGHT[:2].long()).logits
-    with torch.no_grad(), exact(), in_chunks() as built:
-        assert_alike([model(ids(2, 23), attention_mask=RIGHT[:2].long()).logits], [expected])
-    assert built or pattern == "a wide window"
 
 
 class Largest(TorchDispatchMode):

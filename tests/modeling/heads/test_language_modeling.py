@@ -11,7 +11,7 @@ import tiny
 from comparison import EXACT, exact, jittered
 from qkv import modeling
 from qkv.modeling.heads import language_modeling
-from qkv.modeling.heads.language_modeling import loss_without_logits, score_vocabulary, skips_logits
+from qkv.modeling.heads.language_modeling import loss_without_logits
 from qkv.modeling.heads.loss import IGNORED, negative_log_likelihood
 
 IDS = torch.randint(4, 61, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -104,13 +104,6 @@ def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: Non
     assert seen[-1] == {"some": 6, "none": 0, "all": 12}[labels]
 
 
-def test_labels_are_checked() -> None:
-    head = nn.Linear(7, 11, dtype=torch.float64)
-    for labels in (torch.full((2, 6), 11), torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 6)):
-        with pytest.raises(ValueError, match="labels"):
-            loss_without_logits(head, FEATURES, labels)
-
-
 class Adapted(nn.Linear):
     """A map that computes something else than its weight says, as adapters and quantised maps do."""
 
@@ -129,29 +122,3 @@ def test_a_head_that_is_more_than_its_weight_is_called(monkeypatch: pytest.Monke
     with torch.autocast("cpu", torch.bfloat16):
         expected = negative_log_likelihood(single(features), TARGETS)
         assert torch.equal(loss_without_logits(single, features, TARGETS), expected)
-
-
-@pytest.mark.parametrize(
-    ("training", "labels", "asked", "given", "skipped"),
-    [
-        (True, True, {}, None, True),
-        (False, True, {}, None, False),
-        (True, False, {}, True, False),
-        (True, True, {}, False, False),
-        (False, True, {}, True, True),
-        (True, True, {"output_attentions": True}, None, False),
-        (True, True, {"output_attentions": False}, None, True),
-    ],
-)
-def test_who_skips_logits(
-    asked: dict[str, Any], *, training: bool, labels: bool, given: bool | None, skipped: bool
-) -> None:
-    model = nn.Identity().train(training)
-    assert skips_logits(model, LABELS if labels else None, asked, skip_logits=given) is skipped
-
-
-def test_without_labels_there_is_no_loss() -> None:
-    head = nn.Linear(7, 11, dtype=torch.float64)
-    for skip in (True, False):
-        loss, logits = score_vocabulary(head, FEATURES, None, skip_logits=skip)
-        assert loss is None and torch.equal(logits, head(FEATURES))

@@ -146,13 +146,6 @@ def test_masked_pixels(patch):
     assert masked_image_loss(pixels, guess, torch.zeros_like(masked), patch).abs() <= EXACT
 
 
-def test_without_labels_there_is_no_loss():
-    logits = draw(2, 5, 7)
-    assert cross_entropy(logits, None) is None and next_tokens(None) is None
-    assert classification(logits[:, 0], None, encoder()) is None
-    assert question_answering_loss(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
-
-
 @COUNTS
 def test_contrastive(count):
     images, texts, scale = draw(5, 3), draw(5, 3), draw(1)[0]

@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_paper(marks: str, padded: bool, position: str, gr
         rotation = POSITIONS[position](config).rotation(PLACES, torch.float64)
     tokens = GlobalTokens(chosen, torch.where(keep.bool(), 0, -1), int(chosen.sum(-1).max()))
     output, weights = module(hidden, LayerContext(mask, PositionState(rotation), options={"global_tokens": tokens}))
-    frequencies, _ = reference.rope_frequencies(4, 10000.0)
+    frequencies = reference.rope_frequencies(4, 10000.0)
     given = {"visible": lambda b, t, s: bool(near[t, s]), "keep": keep, "gate": gate_of(module)}
     if position == "rope":
         given["rotate"] = lambda heads: reference.rotate_heads(heads, PLACES, frequencies)

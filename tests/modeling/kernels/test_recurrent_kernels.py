@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from slow_stack import gated_delta
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache
 
@@ -66,10 +67,6 @@ def build(kind: str, **fields: Any):
     return jittered(module_class(make(**{"num_attention_heads": 4, "kernel": kernel, **fields}), 0))
 
 
-def each(function, heads):
-    return torch.stack([function(vector) for vector in heads.flatten(0, -2)]).view(heads.shape)
-
-
 def finish(module, mixed, hidden):
     return module.o_proj(reference.gate_values(mixed.transpose(1, 2).flatten(2), hidden, gate_of(module)))
 
@@ -85,15 +82,9 @@ def linear_loop(module, query, memory, *, turn=None, **given):
 
 
 def delta_loop(module, hidden, _, *, turn=lambda heads: heads, **given):
-    """The module's projections through the recurrence token by token, with decays and rates written out."""
-    query, key, value = (F.silu(heads(hidden)) for heads in (module.query, module.key, module.value))
-    query, key = (turn(each(reference.unit_length, heads)) for heads in (query, key))
-    step = torch.log(1 + torch.exp(module.decay_proj(hidden) + module.decay_bias))
-    decay = torch.exp(-torch.exp(module.decay_log) * step).transpose(1, 2)
-    rate = torch.sigmoid(module.rate_proj(hidden)).transpose(1, 2)
-    mixed, norm = reference.gated_delta_rule(query, key, value, decay, rate, **given), module.out_norm
-    mixed = each(lambda vector: reference.rms_norm(vector, norm.weight, norm.eps), mixed)
-    return finish(module, mixed, hidden), None
+    """The module's projections through the recurrence token by token."""
+    heads = [module.query(hidden), module.key(hidden), module.value(hidden)]
+    return finish(module, gated_delta(module, hidden, heads, (turn, turn), **given), hidden), None
 
 
 LOOPS = {"linear, both ways": linear_loop, "linear": linear_loop, "gated_delta": delta_loop}
@@ -134,7 +125,7 @@ def test_rotated_queries_and_keys(kind, partial):
     module = build(kind, position="rope", rope_parameters=parameters, num_key_value_heads=2)
     with exact():
         rotation = POSITIONS["rope"](module.config).rotation(PLACES, torch.float64)
-    frequencies, _ = reference.rope_frequencies(int(4 * partial), 10.0)
+    frequencies = reference.rope_frequencies(int(4 * partial), 10.0)
     given = {"turn": lambda heads: reference.rotate_heads(heads, PLACES, frequencies)}
     assert_loop(kind, module, LayerContext(position=PositionState(rotation)), **given)
 

@@ -29,12 +29,6 @@ def tokens(rows: int = 2, length: int = 5) -> Tensor:
     return torch.randint(4, tiny.VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_states_of_an_encoder(layers: int) -> None:
-    output = half(QkvRecurrentEncoder, num_encoder_layers=layers)(tokens(), KEEP, output_hidden_states=True)
-    assert [state.shape[-1] for state in output.hidden_states] == [7, *[10] * layers]
-
-
 def test_reading_orders_put_real_tokens_first() -> None:
     keep = torch.tensor([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
     forward, backward = reading_orders(keep)
