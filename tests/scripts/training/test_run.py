@@ -10,9 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from locks import is_refused
-from qkv.scripts.common.run_folder import LOCK, read_metrics
 from qkv.scripts.recipes import loading as recipe
-from qkv.scripts.training.record import read_record
+from qkv.scripts.training.record import read_metrics, read_record
+from qkv.scripts.training.resume import LOCK
 from qkv.scripts.training.run import Run, train
 from scale_worker import fresh_state
 
