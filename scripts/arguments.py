@@ -33,14 +33,14 @@ class Parser(ArgumentParser):
     """A parser that raises ValueError, so that every mistake is reported the same way."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage; an option that there is not is answered with the nearest."""
+        """Raise instead of printing the usage; suggest the nearest option for an unknown one."""
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
         close = nearest(unknown[1], self.options) if unknown else None
         raise ValueError(f"{message}; {f'did you mean {close!r}?' if close else f'see {self.prog} --help'}")
 
     @property
     def options(self) -> list[str]:
-        """The options it knows."""
+        """The names of all options."""
         return list(self._option_string_actions)
 
 
@@ -99,7 +99,7 @@ def convert(parser: ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
     parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
-    parser.add_argument("--to", choices=("stock", "qkv"), help="kind of DST, by default the other kind than SRC")
+    parser.add_argument("--to", choices=("stock", "qkv"), help="kind of DST (by default the kind that SRC is not)")
     parser.add_argument("--check", action="store_true", help="compare both models, and write certificate.json")
     parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
     add_weights(parser)
@@ -222,7 +222,7 @@ WITHOUT_MODELS = ("recipes",)
 
 @dataclass(frozen=True)
 class Program:
-    """A program: its name as it is typed, the package of its commands, and their arguments by name."""
+    """A program: its name in the shell, the package of its commands, and their arguments by name."""
 
     name: str
     package: str

@@ -67,14 +67,14 @@ def dispatch(words: Sequence[str], program: Program) -> int:
 
 
 def meant(word: str, program: Program) -> str:
-    """Return a line to type in place of a word that is no command."""
+    """Suggest a command for an unknown one."""
     if word in recipes.names() or recipes.is_data(word):
         return f"write qkv train {shlex.quote(word)}"
     return did_you_mean(word, [*program.commands, "--help", "--version"], "commands")
 
 
 def shown_recipe(command: str, name: str) -> Recipe:
-    """Return the recipe of that name, or the recipe that is inferred from data of that name."""
+    """Load a recipe by its name, or infer one from data."""
     if not (command in OF_DATA and recipes.is_data(name)):
         return recipes.load(name)
     with phase("loading PyTorch and transformers"):
@@ -89,14 +89,14 @@ def parse(name: str, words: Sequence[str], program: Program = QKV) -> Namespace:
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
     if name in OF_RECIPES and name != "sweep" and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
-        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
+        recipes.load(arguments.recipe, arguments.overrides)  # report mistakes before torch is imported
     if name in OF_MODELS:
         arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments
 
 
 def options_as_words(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return the words of a command with each `--key value` that is none of its options as `key=value`.
+    """Rewrite each `--key value` that is no option of a command as `key=value`.
 
     They stand behind the recipe, where no option takes them for its values. A key without a value is `true`.
     """

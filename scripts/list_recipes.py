@@ -20,7 +20,7 @@ def run(arguments: Namespace) -> None:
 
 
 def row(recipe: Recipe, record: dict[str, Any] | None) -> dict[str, str]:
-    """Return the cells of a recipe; dashes where nothing was measured."""
+    """Return the cells of a recipe, with dashes for missing measurements."""
     measured = record["recipe"]["data"] if record else recipe.data.source
     other = f", measured on data={measured}" if measured != recipe.data.source else ""
     cells = {"recipe": recipe.name, "model and data": f"{recipe.title}; data={recipe.data.source}{other}"}

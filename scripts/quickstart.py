@@ -4,20 +4,16 @@ from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from qkv.scripts.attention_view.run_figures import draw_run
-from qkv.scripts.common.inspector import Job, outputs
+from qkv.scripts.common.inspector import Job, identical, outputs
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
-from qkv.scripts.publishing.integrity.loading import Loaded, auto_class, load_in_clean_process
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.publishing.integrity.loading import auto_class, load_in_clean_process
 from qkv.scripts.training.run import Run, train
 
-OUTPUTS = ("logits", "logits_per_image", "pred_boxes")
-# Examples whose outputs are compared, except images, all of which are.
+# Examples whose outputs are compared; of images, all are.
 COMPARED = 16
 
 
@@ -41,13 +37,6 @@ def complete(finished: Run) -> None:
     write_run_card(finished.folder)
 
 
-def batch(task: Task, split: str, count: int | None = None) -> Batch:
-    """Return the first examples of a split, or all of them."""
-    examples = task.splits[split]
-    size = len(examples) if count is None else min(count, len(examples))
-    return task.collate(examples.__getitems__(range(size)), None)
-
-
 def compare(finished: Run, split: str) -> dict[str, float]:
     """Compute the metrics of the run folder, loaded without qkv, on a split of images; of others, compare outputs only.
 
@@ -55,33 +44,23 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     """
     task, model = finished.task, finished.model
     whole = task.kind == "image-classification"
-    columns = batch(task, split, None if whole else COMPARED)
+    count = len(task.splits[split]) if whole else min(COMPARED, len(task.splits[split]))
+    columns = task.collate(task.splits[split].__getitems__(range(count)), None)
     given = {name: value for name, value in model_inputs(columns).items() if name != "labels"}
-    if is_seq2seq(model):
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         shift: Any = model.prepare_decoder_input_ids_from_labels
         given["decoder_input_ids"] = shift(columns["labels"])
     auto = auto_class(finished.record["config"], type(model).__name__) or "AutoModel"
     (loaded,) = load_in_clean_process([Job(finished.folder, auto, given)])
-    check_equal(loaded, scores(outputs(model, given)))
+    check_equal(loaded.outputs, outputs(model, given))
     if not whole:
         return {}
     sums = task.score(SimpleNamespace(**loaded.outputs), columns)
     return {name: value.item() / int(task.count(columns)) for name, value in sums.items()}
 
 
-def is_seq2seq(model: Any) -> bool:
-    """Tell whether a model is an encoder-decoder that generates."""
-    return hasattr(model, "prepare_decoder_input_ids_from_labels")
-
-
-def scores(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return a model's outputs in one row: logits, or logits per image, and a detector's boxes."""
-    return torch.cat([outputs[name].flatten() for name in OUTPUTS if name in outputs])
-
-
-def check_equal(loaded: Loaded, expected: torch.Tensor) -> None:
+def check_equal(actual: Batch, expected: Batch) -> None:
     """Raise RuntimeError unless outputs are the same bit by bit."""
-    logits = scores(loaded.outputs)
-    if not torch.equal(logits, expected):
-        difference = (logits - expected).abs().max().item()
-        raise RuntimeError(f"the run folder loads to a model with other logits, by up to {difference}")
+    for name, value in expected.items():
+        if name not in actual or not identical(actual[name], value):
+            raise RuntimeError(f"the run folder loads to a model with other {name}")

@@ -1,4 +1,4 @@
-"""Train a recipe with several values of its fields, chosen by optuna, and print the trials, the best first."""
+"""Train a recipe with several values of its fields, chosen by optuna, and rank the trials."""
 
 import math
 import re
@@ -16,7 +16,6 @@ from optuna.trial import TrialState
 
 from qkv.scripts.cli import EXPECTED
 from qkv.scripts.common.phases import say
-from qkv.scripts.common.run_folder import FREE, LOCK
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
 from qkv.scripts.recipes.fields.aliases import fields_of
@@ -26,18 +25,18 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.train import complete
 from qkv.scripts.training.early_stopping import LOWER_IS_BETTER
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.resume import lock
+from qkv.scripts.training.resume import FREE, LOCK, lock
 from qkv.scripts.training.run import load_task, train
 
 TRIALS = 20
 # Metrics that rank the trials of a recipe without `watch`: the first that its task measures.
 RANKED_BY = ("accuracy", "ap", "wer", "bleu", "exact_match", "retrieval_seen", "rmse", "loss")
-SINGLE = {*TEXTS, "data", "name", "out", "tracker"}  # a comma in their values separates nothing
+SINGLE = {*TEXTS, "data", "name", "out", "tracker"}  # fields whose values may have commas
 NUMBER = r"([-+]?\d*\.?\d+(?:e[-+]?\d+)?)"
 
 
 def run(arguments: Namespace) -> None:
-    """Train the missing trials, and print all of them, the best first."""
+    """Train the missing trials, and print all trials, the best first."""
     name, words = arguments.recipe, dict(word.partition("=")[::2] for word in arguments.overrides)
     space = {key: kind for key, value in words.items() if (kind := distribution(key, value))}
     if not space:
@@ -113,7 +112,7 @@ def open_study(folder: Path, words: list[str]) -> optuna.Study:
 
 
 def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> None:
-    """Train a trial and store its metric, negative where lower is better; a failed trial ends no sweep."""
+    """Train a trial and store its metric, negative where lower is better; a failed trial does not end the sweep."""
     command = shlex.join(["qkv", "train", name, *words_of(words)])
     say(f"trial {number + 1}: {command}")
     AcceleratorState._reset_state()  # it would hold the precision of the trial before

@@ -105,7 +105,7 @@ def one_pass(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def whole_layers(model: nn.Module) -> Iterator[None]:
-    """Let the last layers of a model compute all tokens in this context, as they do where a hook may read them."""
+    """Let the last layers of a model compute all tokens in this context, as for a hook that may read them."""
     with ExitStack() as stack:
         for module in (each for each in model.modules() if isinstance(each, PreTrainedModel)):
             stack.callback(module.register_forward_hook(lambda *_: None).remove)

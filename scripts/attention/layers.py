@@ -11,7 +11,7 @@ from torch import nn
 
 Indices = int | slice | Sequence[int] | None
 Layers = Indices | Mapping[str, Indices]
-# Kinds of our modules by the name of a class or base class: a published copy has classes of its own.
+# Kinds of our modules by the name of a class or base class: a published copy defines its classes again.
 KINDS = {
     "GatedDeltaAttention": "gated_delta",
     "LinearSelfAttention": "linear",
@@ -119,7 +119,7 @@ def stack_names(stacks: Mapping[str, tuple[str, str]], modules: Mapping[str, Any
 
 
 def chosen_layers(layers: Sequence[AttentionLayer], wanted: Layers) -> list[AttentionLayer]:
-    """Return the layers that are asked for: by number in every stack of tokens, or by a mapping of stacks to numbers.
+    """Select layers: by number in every stack of tokens, or by a mapping of stacks to numbers.
 
     ValueError for an unknown stack, and for a number that its stack, or without a mapping the deepest, lacks.
     """
@@ -142,7 +142,7 @@ def in_range(indices: Indices, count: int) -> Indices:
 
 
 def choose(name: str, indices: Indices, count: int) -> list[int]:
-    """Return the indices among `count`, from 0; ValueError for one that does not exist."""
+    """Return indices among `count`, from 0; ValueError for an index out of range."""
     if indices is None or isinstance(indices, slice):
         return list(range(count)[indices or slice(None)])
     given = [indices] if isinstance(indices, int) else list(map(int, indices))

@@ -24,7 +24,7 @@ from qkv.scripts.attention.weights import AttentionCall, attention_weights
 
 @dataclass
 class RecordingMask:
-    """A sparse mask that shows the inputs of attention, and attends as the mask inside of it.
+    """A sparse mask that records the inputs of attention, and attends by the mask inside.
 
     Shapes: heads (B, H, T, K), 2 x (B, G, S, K)
     """
@@ -62,7 +62,7 @@ def recorded_by_mask(recorder: Recorder) -> Iterator[None]:
 
 
 def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Put a mask that records in the context of a layer; linear attention computes its weights where asked for."""
+    """Put a mask that records in the context of a layer; linear attention is told to return its weights."""
     context: Any = kwargs.get("context")
     if recorder.layer.kind == "linear":  # in a backward pass, too, where a checkpointed layer has to do the same
         return args, {**kwargs, "context": context._replace(weights=True)}

@@ -15,7 +15,7 @@ from qkv.scripts.attention.layers import AttentionLayer, Indices, choose
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.attention.weights import AttentionCall, attention_weights
 
-# Backends whose masks tell what each query sees.
+# Backends whose masks tell the visible keys of each query.
 BACKENDS = ("eager", "sdpa", "flex_attention")
 # `is_bw` is true in a backward pass, where a checkpointed layer runs again.
 TRACKER = ModuleTracker()
@@ -51,7 +51,7 @@ class Recorder(local):
         self, layer: AttentionLayer, wanted: tuple[Indices, Indices], keep: Callable[[AttentionRecord], None]
     ) -> None:
         self.layer, self.wanted, self.keep, self.step = layer, wanted, keep, 0
-        # Weights, the place of a document, and the numbers of their rows among the queries asked for.
+        # Weights, the place of a document, and the numbers of their rows among the selected queries.
         self.parts: list[tuple[Tensor, Place | None, Tensor]] = []
 
     def count(self, *counts: int) -> tuple[Tensor, ...]:
@@ -63,7 +63,7 @@ class Recorder(local):
 
     @torch.no_grad()
     def add(self, call: AttentionCall, place: Place | None = None) -> None:
-        """Compute the rows of a call that are asked for."""
+        """Compute the selected rows of a call."""
         indices = self.count(call.query.shape[1], call.query.shape[2] if place is None else place.shape[1])
         heads, queries = (each.to(call.query.device) for each in indices)
         rows = own = queries
@@ -72,7 +72,7 @@ class Recorder(local):
         self.parts.append((attention_weights(call, heads, own), place, rows))
 
     def joined(self, rows: int = 1) -> Tensor:
-        """Join documents to their batch, or columns of a grid of so many rows, to weights of (B, h, q, S)."""
+        """Join documents to their batch, or columns of a grid of `rows` rows, to weights of (B, h, q, S)."""
         parts, self.parts = self.parts, []
         whole, place, _ = parts[0]
         if place is None:

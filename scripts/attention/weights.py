@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-# Scores that are computed at a time, so that they stay in a processor's cache.
+# Scores computed at a time, few enough for a processor's cache.
 SCORES = 2**20
 
 
@@ -66,7 +66,7 @@ def visible_keys(call: AttentionCall, heads: Tensor, places: Tensor) -> tuple[Te
     mask = select(call.mask, heads, places, count)
     if mask.dtype == torch.bool:
         return mask, None
-    # A finished mask may add numbers beside those that hide: the least number, or minus infinity.
+    # An additive mask hides keys by the least number or minus infinity, and may add other numbers.
     seen = mask > torch.finfo(mask.dtype).min / 2
     return seen, torch.where(seen, mask, 0)
 

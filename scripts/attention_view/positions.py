@@ -57,7 +57,7 @@ def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most so many characters; a longer one ends in …."""
+    """Shorten a text to at most `longest` characters, the last of them …."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 

@@ -24,7 +24,7 @@ from qkv.scripts.attention_view.positions import (
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
 
 SOUNDS = ("input_features", "input_values")
-OBJECTS = 20  # object queries that are shown, those of the highest score
+OBJECTS = 20  # object queries that are shown, by their scores
 CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a gigabyte
 
 
@@ -61,7 +61,7 @@ class Reading:
 
     @property
     def written(self) -> str | None:
-        """The text that the model wrote, or is said to have written; None of a model that writes none."""
+        """The text of the decoder, generated or given; None for a model without one."""
         if self.prompt is None or self.tokenizer is None:
             return None
         return str(self.tokenizer.decode(self.next_tokens[self.prompt - 1 :], skip_special_tokens=True))
@@ -112,7 +112,7 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
 
 
 def shown_layers(reading: Reading, layers: Layers) -> Layers:
-    """Return the layers that are shown; with a residue, also those in which its pairs attend to each other.
+    """Return the layers that are shown; with a residue, also the layers of attention between its pairs.
 
     ValueError for a model without pairs, for an unknown residue, and for pairs without a residue.
     """

@@ -23,7 +23,7 @@ from qkv.scripts.tasks.task import Task
 
 INCHES, NAMED, TIMES = 4.6, 40, 8  # width of a panel, and labels of an axis, and of one of times
 COLOURS, OPACITY = "magma", 0.6  # of weights, and over a picture
-SCANNED, SHOWN = 200, 3  # examples of a split among which different ones are looked for, and those that are drawn
+SCANNED, SHOWN = 200, 3  # examples of a split that are searched for different titles, and examples that are drawn
 # The file of the figure, the stack that is drawn, and its caption, by kind of task.
 FIGURES: dict[str, tuple[str, Layers, str]] = {
     "image-classification": ("attention.png", None, "a query, named above, to the patches of an image"),

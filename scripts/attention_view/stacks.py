@@ -90,7 +90,7 @@ def regroup(stack: Stack, old: Positions, new: Positions, groups: Groups) -> Sta
 
 
 def select(stacks: Sequence[Stack], old: Positions, indices: Sequence[int], *, rest: bool) -> list[Stack]:
-    """Return stacks with some of the positions of a sequence, the others as a rest or, as padding, not at all."""
+    """Select positions of a sequence in all stacks; keep the others as a rest, or drop them as padding."""
     new = old.select(indices, rest=len(old) - len(indices) if rest else 0)
     groups = np.full(len(old), -1)
     groups[list(indices)] = np.arange(len(indices))

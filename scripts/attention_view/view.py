@@ -133,7 +133,7 @@ def indices_of(key: str, text: str | None) -> Indices:
 
 
 def parts_of(processor: Any) -> dict[str, Any]:
-    """Return the tokenizer and the image processor of a processor, which may be one of them."""
+    """Return the tokenizer and the image processor of a processor, or of one of the two."""
     if hasattr(processor, "image_mean"):
         return {"tokenizer": None, "processor": processor}
     image = getattr(processor, "image_processor", None)

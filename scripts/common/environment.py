@@ -1,4 +1,4 @@
-"""Describe the software, the processor and the commit that numbers come from."""
+"""Describe the software, processor and commit behind a result."""
 
 import platform
 import shlex
@@ -12,7 +12,7 @@ DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "s
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, qkv and the libraries that numbers depend on."""
+    """Return the versions of Python, qkv and the libraries that results depend on."""
     numbers = {"python": platform.python_version(), "qkv": qkv.__version__}
     for name in DEPENDENCIES:
         try:
@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
 
 
 def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Return the processor's name, or None where Linux does not tell it."""
+    """Return the processor's name, or None where it is unknown."""
     try:
         lines = table.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit of qkv's checkout, marked when files but records and pages differ; None outside a checkout."""
+    """Return the commit of qkv's checkout, marked where the code has changed since; None outside a checkout."""
     root = Path(__file__).resolve().parents[2]
 
     def git(*words: str) -> str:
@@ -49,18 +49,18 @@ def commit() -> str | None:
 
 
 def without_folder(path: str) -> str:
-    """Return the name alone of a path that is absolute or leads upwards; other paths as they are."""
+    """Reduce a path that is absolute or leads upwards to its name; leave other paths alone."""
     return Path(path).resolve().name if Path(path).is_absolute() or ".." in Path(path).parts else path
 
 
-def local_files(where: str) -> list[Path]:
-    """Return the file or folder of that name; none where it is not here."""
-    return [Path(where)] if where and Path(where).exists() else []
+def is_local(where: str) -> bool:
+    """Tell whether a file or folder of that name is here."""
+    return bool(where) and Path(where).exists()
 
 
 def data_name(where: str) -> str:
-    """Return a public name of data: local files or a folder without their paths, or the Hub id as it is."""
-    return ",".join(path.resolve().name for path in local_files(where)) or where
+    """Return a public name of data: a local file or folder without its path, or the Hub id as it is."""
+    return Path(where).resolve().name if is_local(where) else where
 
 
 def public_command(words: str) -> str:

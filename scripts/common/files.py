@@ -48,7 +48,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Raise OSError that names the file or folder and the free room where the block finds a disk full."""
+    """Raise OSError with the path and its free space where the block finds the disk full."""
     try:
         yield
     except Exception as error:  # of any type, for libraries define theirs
@@ -58,9 +58,9 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: Exception) -> str | None:
-    """Return the message of the operating system for an error of a full disk, else None.
+    """Return the operating system's message for an error of a full disk, else None.
 
-    Libraries written in Rust, as safetensors and tokenizers are, have its number in their text.
+    Libraries written in Rust, such as safetensors and tokenizers, put its number in their message.
     """
     number = error.errno if isinstance(error, OSError) else None
     if told := RUST_ERROR.search(str(error)):
@@ -69,7 +69,7 @@ def full_disk(error: Exception) -> str | None:
 
 
 def room(path: Path) -> str:
-    """Say how much room there is for a path, and how to go on when there is more."""
+    """Return a clause with the free bytes for a path, and how to go on."""
     there = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(there).free
     return f"and {free:,} bytes are free there: make room, and give the same command again"
@@ -125,7 +125,7 @@ def locked(folder: Path, target: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Yield a new folder whose files replace those in a run folder when the block succeeds, each of them whole.
+    """Yield a new folder; when the block succeeds, each of its files atomically replaces the one in a run folder.
 
     The record goes first: until there is another, the folder is that of a training that is not finished.
     """
@@ -153,29 +153,21 @@ def check_empty(target: Path) -> None:
 
 
 def regular_bytes(path: str | Path) -> bytes:
-    """Return the content of a file; ValueError for a device, a pipe or a folder, of which some never end."""
+    """Return the content of a file; ValueError for a device, a pipe, which may never end, or a folder."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path.name!r} is no regular file; name one that holds the data itself")
     return path.read_bytes()
 
 
-def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
-    """Return a name for messages and the content of a file, or of its bytes; ValueError for an empty one."""
-    name, data = ("these bytes", source) if isinstance(source, bytes) else (str(source), regular_bytes(source))
-    if not data:
-        raise ValueError(f"{name} is empty; {mend}")
-    return name, data
-
-
 def similar_folder(missing: Path) -> str:
-    """Suggest the newest folder beside a missing one whose name begins with its own, as runs are called after data."""
+    """Suggest the newest folder beside a missing one whose name begins alike, because runs are named after data."""
     beside = [other for other in missing.parent.glob(f"{missing.name}*") if other.is_dir()]
     return f"; did you mean {max(beside, key=lambda folder: folder.stat().st_mtime)}?" if beside else ""
 
 
 def cache_folder() -> Path:
-    """Return the folder of the user's cache that is ours, made where it is not there."""
+    """Return our folder in the user's cache, and make it where it is missing."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -67,9 +67,9 @@ HEADS = (
 )  # fmt: skip
 
 
-def head_of(architecture: str) -> Head | None:
-    """Return the head of an architecture; None for a class that has none of these."""
-    return next((head for head in HEADS if architecture.endswith(head.ending)), None)
+def head_of(architecture: str) -> Head:
+    """Return the head of an architecture."""
+    return next(head for head in HEADS if architecture.endswith(head.ending))
 
 
 # The Hub's name of the task by Auto class, in the order in which a class of several Auto classes is loaded: bases last.

@@ -1,4 +1,4 @@
-"""Load a model, fingerprint its tensors and run it: imported, or run by path in a process of its own.
+"""Load a model, fingerprint its tensors and run it: imported, or run by path in a separate process.
 
 Arguments of the process: threads, qkv's `__init__.py` and its folder to import it from there, or two empty words to
 hide it, and the folders of jobs. Each has a `job.json` with the fields of `Job`, and gets a `report.json`; `inputs`
@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import json
 import sys
-import wave
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ STARTED = perf_counter()  # before torch is imported, which is part of a first l
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-# Tensors are moved, cast and hashed in parts of so many numbers.
+# Numbers of a tensor that are moved and hashed at a time.
 CHUNK = 2**24
 UNFILLED = "never filled"
 Held = dict[str, dict[str, str]]
@@ -33,9 +32,9 @@ class Job:
     """A folder or a repository of the Hub, the Auto class that loads it, and the work to be done with the model.
 
     `options` are those of `from_pretrained`; unless `remote` is false, the code of the source has to be used. `inputs`
-    are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `pipeline` names a task to be
-    run on the text or file `example`. `fingerprints` reports every tensor, `timed` the seconds of a first load, imports
-    included, and of a second. `generated` are options of calls of `generate`, whose tokens are reported.
+    are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `fingerprints` reports every
+    tensor, `timed` the seconds of a first load, imports included, and of a second. `generated` are options of calls of
+    `generate`, whose tokens are reported.
     """
 
     source: Path | str
@@ -47,23 +46,18 @@ class Job:
     again: bool = False
     fingerprints: bool = False
     timed: bool = False
-    pipeline: str | None = None
-    example: Path | str | None = None
-    pipeline_options: Mapping[str, Any] = field(default_factory=dict)
     generated: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
-def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
-    """Return dtype, shape and SHA-256 of a tensor, or of its cast, of any device and memory layout."""
-    dtype = dtype or tensor.dtype
-    title = f"{str(dtype).removeprefix('torch.')}{list(tensor.shape)}"
+def fingerprint(tensor: Tensor) -> str:
+    """Return dtype, shape and SHA-256 of a tensor, of any device and memory layout."""
+    title = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     if tensor.is_meta:
         return f"{title} {UNFILLED}"
     digest = hashlib.sha256(title.encode())
     numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     for part in numbers.detach().reshape(-1).split(CHUNK):
-        part = part.cpu() if tensor.is_complex() else part.cpu().to(dtype)
-        digest.update(part.contiguous().view(torch.uint8).numpy())
+        digest.update(part.cpu().contiguous().view(torch.uint8).numpy())
     return f"{title} {digest.hexdigest()}"
 
 
@@ -160,23 +154,7 @@ def do(job: Job, folder: Path) -> dict[str, Any]:
         inputs = load_file(folder / "inputs")
         save_file(outputs(model, inputs), folder / "outputs")
         report["tokens"] = [model.generate(**inputs, **each).tolist() for each in job.generated]
-    if job.pipeline and job.example is not None:
-        # Loaded again, as its users do.
-        pipeline: Any = transformers.pipeline
-        predict = pipeline(job.pipeline, model=job.source, **here)
-        report["answer"] = predict(pipeline_input(str(job.example)), **job.pipeline_options)
     return report
-
-
-def pipeline_input(example: str) -> Any:
-    """Return an example as a pipeline takes it: a recording as samples, which needs no audio library."""
-    if not example.endswith(".wav"):
-        return example
-    import numpy
-
-    with wave.open(example) as file:
-        samples = numpy.frombuffer(file.readframes(file.getnframes()), numpy.int16) / numpy.float32(32768)
-        return {"raw": samples, "sampling_rate": file.getframerate()}
 
 
 def main() -> None:
@@ -193,8 +171,7 @@ def main() -> None:
     torch.set_num_threads(int(threads))
     for folder in map(Path, folders):
         job = Job(**json.loads((folder / "job.json").read_text(encoding="utf-8")))
-        # Some pipelines answer with numbers of NumPy.
-        (folder / "report.json").write_text(json.dumps(do(job, folder), default=float), encoding="utf-8")
+        (folder / "report.json").write_text(json.dumps(do(job, folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Name the work that takes longer than a moment, so that a person sees why a program waits."""
+"""Print the work that takes longer than a moment, and sentences, in the first of several processes."""
 
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
-# Seconds before it is printed.
+# Seconds before a phase is printed.
 MOMENT = 1.0
 PREFIX = "qkv: "
 
@@ -32,3 +33,6 @@ def say(sentence: str) -> None:
     """Print a sentence on standard error, in the first of several processes."""
     if is_first_process():
         print(f"{PREFIX}{sentence}", file=sys.stderr, flush=True)
+
+
+say_once = cache(say)

@@ -9,14 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 # Metrics that are not shares, and so not in percent.
-PLAIN = """
-loss perplexity bits_per_byte bits_per_pixel bits_per_event mae rmse pearson spearman bleu chrf examples_per_second
-""".split()
+PLAIN = "loss perplexity bits_per_byte bits_per_pixel bits_per_event mae rmse pearson spearman bleu chrf".split()
 SECONDS = "seconds"
 
 
 def format_metric(name: str, value: float | None) -> str:
-    """Format a metric: shares in percent, losses and the like as they are."""
+    """Format a metric: shares in percent, losses and the like as plain numbers."""
     if value is None:
         return ""
     if name == SECONDS:
@@ -25,7 +23,7 @@ def format_metric(name: str, value: float | None) -> str:
 
 
 def format_range(name: str, values: Sequence[float]) -> str:
-    """Format the mean of a metric over runs, with the least and the greatest where there are several."""
+    """Format the mean of a metric over runs, with the range of several runs."""
     mean, least, greatest = (
         format_metric(name, value) for value in (sum(values) / len(values), min(values), max(values))
     )

@@ -15,7 +15,7 @@ def render(template: Path, **values: Any) -> str:
 
 @cache
 def environment(folder: Path) -> Environment:
-    """Return the environment of the templates of a folder, each of which is read once in a process."""
+    """Return the environment of the templates of a folder, which caches them."""
     made = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,

@@ -11,7 +11,7 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:
 
 
 def did_you_mean(word: str, known: Sequence[str], what: str) -> str:
-    """Suggest the nearest known word, or list all of them."""
+    """Suggest the nearest known word, or list all known words."""
     close = nearest(word, known)
     return f"did you mean {close!r}?" if close else f"the {what} are {', '.join(known)}"
 
@@ -23,7 +23,7 @@ def check_known(key: str, known: Sequence[str]) -> None:
 
 
 def either(words: Sequence[str]) -> str:
-    """Return a choice as one says it: `a, b or c`."""
+    """Join words to a choice: `a, b or c`."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

@@ -17,7 +17,7 @@ from qkv.scripts.common.inspector import identical
 from qkv.scripts.common.phases import phase
 from qkv.scripts.conversion.probe import SEED, generate, in_double_precision, probe_inputs, probe_outputs
 
-# What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
+# Tolerance in each precision, relative to the largest number of a layer. In double precision nothing is rounded
 # to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.
 LIMITS = {"float64": 1e-10, "float32": 1e-5, "bfloat16": None}
 # Where transformers itself keeps a table of the model in single precision: half the distance of two such numbers at 1.
@@ -102,7 +102,7 @@ def first_diverging(certificate: Certificate) -> str | None:
     """Return the first layer, in the order of computation, that differs by more than its limit in any precision."""
     for layer, measured in certificate["layers"].items():
         for name, limit in certificate["limits"].items():
-            # Written so that a number that is none fails.
+            # NaN fails, too.
             if limit is not None and not measured[name]["max"] <= limit * measured[name]["scale"]:
                 return layer
     return None
@@ -126,7 +126,7 @@ def convert_back(source: Path, target: Path) -> dict[str, Any]:
 
 
 def unread(model: PreTrainedModel) -> set[str]:
-    """Return the tensors that nothing reads of an official model, which a conversion leaves out and makes anew."""
+    """Return the unused tensors of an official model, which a conversion leaves out and makes anew."""
     if model.config.model_type.startswith("qkv_"):
         return set()
     rows = [row for each in official_conversions(model) for row in each.rows if "unread" in row.changes]

@@ -52,7 +52,7 @@ def convert_checkpoint(
     """Write all files of the converted checkpoint, and with a `command` a certificate that names it."""
     size = max_shard_size or shard_size(source)
     if dtype:
-        # The certificate compares like with like: the source in the precision that is asked for.
+        # The certificate compares like with like: the source in the precision of the target.
         original, source = source, folder.parent / "recast"
         open_checkpoint(original, dtype=getattr(torch, dtype)).save_pretrained(source)
         companions(original, source)

@@ -76,7 +76,7 @@ def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tenso
 
 
 def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch: int = BATCH) -> dict[str, Tensor]:
-    """Return rows of random tokens, none special; all but the first right-padded, more and more; some global."""
+    """Return rows of random ordinary tokens, the later ones with more padding at the right; some are global."""
     length = min(length, getattr(config, "max_position_embeddings", None) or length)
     ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
     special = {config.pad_token_id, config.bos_token_id, *as_list(config.eos_token_id)}
@@ -128,7 +128,7 @@ def translation(config: Any, generator: torch.Generator, name: str) -> dict[str,
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return one id, several or none as a list."""
+    """Wrap an id, or None, in a list unless it is one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -177,7 +177,7 @@ def cast_inputs(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, 
 
 
 def flat_output(output: Any) -> dict[str, Any]:
-    """Return the parts of an output; those of nested outputs with a prefix."""
+    """Flatten an output; parts of nested outputs get a prefix."""
     parts: dict[str, Any] = {}
     for name, value in output.items():
         inner = value if isinstance(value, dict) else {}

@@ -6,7 +6,6 @@ transformers' pipeline needs ffmpeg to open files and torchaudio to resample the
 import io
 import re
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
 from qkv.scripts.common import extras
-from qkv.scripts.common.files import named_bytes
 
 # Endings of the formats that libsndfile reads with their header.
 RECORDINGS = (
@@ -26,26 +24,28 @@ UNKNOWN = 0x7FFFF000
 SHORTER = re.compile(r"^\s*(?:data|SSND|Data Size|riff)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
-def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
-    """Read a recording or its bytes as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
+def read_wav(data: bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
+    """Read the bytes of a recording as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
 
-    Any format of libsndfile, rate and number of channels. Raises ValueError for another file, or a truncated one.
+    Any format of libsndfile, rate and number of channels. ValueError for another file, or a truncated one.
     """
-    soundfile, (name, data) = extras.load("soundfile"), named_bytes(source, "record it again")
+    if not data:
+        raise ValueError("an empty file; record it again")
+    soundfile = extras.load("soundfile")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             log, frames, rate = file.extra_info, file.frames, file.samplerate
             if not 1_000 <= rate <= 384_000:  # before memory is taken for it
-                raise ValueError(f"{name} says {rate} samples a second, expected 1,000 to 384,000; record it again")
+                raise ValueError(f"it says {rate} samples a second, expected 1,000 to 384,000; record it again")
             channels: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
         reason = str(error).rpartition(": ")[2].rstrip(".").replace(". ", ", ")
-        raise ValueError(f"{name} is no recording that libsndfile reads ({reason}); save it as 16-bit PCM") from None
+        raise ValueError(f"no recording that libsndfile reads ({reason}); save it as 16-bit PCM") from None
     said, held = next((map(int, numbers) for numbers in SHORTER.findall(log)), (0, 0))
     if len(channels) < frames or held < said < UNKNOWN:
-        raise ValueError(f"{name} is cut short: it holds less sound than its header says; copy it again")
+        raise ValueError("cut short: it holds less sound than its header says; copy it again")
     if not len(channels) or not np.isfinite(channels).all():
-        raise ValueError(f"{name} holds no sound, or samples that are no finite numbers; record it again")
+        raise ValueError("it holds no sound, or samples that are no finite numbers; record it again")
     mono = channels.mean(axis=1) if channels.shape[1] > 1 else channels[:, 0]
     return {"raw": resample(mono, rate, sampling_rate), "sampling_rate": sampling_rate}
 
@@ -60,9 +60,9 @@ def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np
     return np.asarray(resample_poly(samples, ratio.numerator, ratio.denominator), np.float32)
 
 
-def write_wav(samples: NDArray[np.float32], sampling_rate: int = 16_000) -> bytes:
-    """Return the bytes of a 16-bit wav file; samples read from such a file come out unchanged."""
+def write_wav(samples: NDArray[np.float32]) -> bytes:
+    """Return the bytes of a 16-bit wav file at 16 kHz; samples read from such a file come out unchanged."""
     whole = (samples * 32768).round().clip(-32768, 32767).astype(np.int16)
     with io.BytesIO() as file:
-        extras.load("soundfile").write(file, whole, sampling_rate, format="WAV", subtype="PCM_16")
+        extras.load("soundfile").write(file, whole, 16_000, format="WAV", subtype="PCM_16")
         return file.getvalue()

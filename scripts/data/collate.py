@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from qkv.scripts.data.examples import Batch, Columns, Record
 
-IGNORED = -100  # the label of what is no target
+IGNORED = -100  # label of tokens without a target
 Tokens = Sequence[int]
 
 
@@ -42,7 +42,7 @@ def pad_batch(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
 
 
 def trim(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
-    """Join rows, padded already or not, without the columns that hold nothing but padding."""
+    """Join rows, padded or not, and cut the columns of padding at the end."""
     padded = pad_sequence(list(rows), batch_first=True, padding_value=fill)
     used = (padded != fill).any(0)
     return padded[:, : int(used.nonzero().max()) + 1 if used.any() else 1]
@@ -55,7 +55,7 @@ def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
 
 
 class Packer:
-    """Packs documents into rows of `length` tokens as they come; `waiting` are those of the row that is not full."""
+    """Pack documents into rows of `length` tokens as they come; `waiting` holds the row that is not full."""
 
     def __init__(self, length: int, waiting: Iterable[Tokens] = ()) -> None:
         self.length = length
@@ -75,7 +75,7 @@ class Packer:
         return rows
 
     def rest(self) -> list[Record]:
-        """Return the row that is not full, padded, if there is one."""
+        """Return the last row, padded, unless it is empty."""
         return [packed_row(self.waiting, self.length)] if self.waiting else []
 
 
@@ -93,7 +93,7 @@ def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
 
 
 def packed_row(documents: Sequence[Tokens], length: int) -> Record:
-    """Make one row; its padding is a document of its own, without targets."""
+    """Make one row; its padding is a separate document without targets."""
     ids = np.concatenate([np.asarray(document, dtype=np.int64) for document in documents])
     missing = length - len(ids)
     sizes = [*map(len, documents), *([missing] if missing else [])]

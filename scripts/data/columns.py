@@ -1,4 +1,4 @@
-"""Columns of tables: the type that holds all of their values, and what they are for, by values and names."""
+"""Columns of tables: their types, and their roles by values and names."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def stored_media_of(value: Any) -> str | None:
 
 
 def with_fields(record: Record) -> Record:
-    """Return a record with the fields of its objects as columns of their own, such as `translation.en`."""
+    """Return a record with the fields of its objects as separate columns, such as `translation.en`."""
     inner = {
         f"{name}.{key}": value
         for name, own in record.items()
@@ -87,7 +87,7 @@ def with_fields(record: Record) -> Record:
 
 
 def converted(value: Any, kind: str, folder: Path) -> Any:
-    """Return a value as one of the type, and paths relative to the folder as absolute ones."""
+    """Convert a value to a type, and a path relative to the folder to an absolute one."""
     if kind in LOCATED and isinstance(value, str):
         path = str(folder.absolute() / value) if value else None
         return {"path": path, "bytes": None} if kind == "image" and path else path

@@ -13,8 +13,6 @@ from qkv.scripts.recipes.schema import Recipe
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
-# Metrics by split, for each method.
-Baselines = dict[str, dict[str, dict[str, float]]]
 # Makes examples of texts, a list for each.
 Prepare = Callable[[Sequence[str]], list[list[Record]]]
 # Generates a text for each prompt.
@@ -72,11 +70,6 @@ class Corpus(DataSet):
     stream: Callable[[Prepare, int | None], Stream] | None = None
     row_fields: ClassVar[Sequence[str]] = ("texts", "labels", "targets")
 
-    @property
-    def evaluated(self) -> list[str]:
-        """Return the splits that are not for training."""
-        return [name for name in self.texts if name != "train"]
-
 
 @dataclass(frozen=True)
 class PromptedCorpus:
@@ -92,7 +85,6 @@ class PromptedCorpus:
     columns: int
     score: Callable[[Sequence[str], Sequence[str]], dict[str, float]]
     products: Callable[[Generate, Path], dict[str, str]]
-    baselines: Callable[[Corpus], Baselines]
     usage: str
 
 

@@ -1,9 +1,13 @@
-"""Examples and batches: what data sets give, tasks collate and the training loop reads."""
+"""Examples of data sets, batches of them, and fingerprints of both."""
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import pyarrow as pa
 import torch
+from datasets import Dataset, Image
 from torch import Tensor
 
 Record = dict[str, Any]
@@ -11,6 +15,8 @@ Made = TypeVar("Made")
 Batch = dict[str, Tensor]
 # The file and row of a record, counted from 1, and the reason why it is invalid.
 ORIGIN = {"_file": "string", "_row": "int64", "_invalid": "string"}
+ROWS = 1000  # hashed together for a fingerprint
+BEGINNING = 2**16  # bytes of a compressed image that are hashed; a changed pixel changes them all the way
 
 
 class InvalidRecord(Exception):
@@ -18,7 +24,7 @@ class InvalidRecord(Exception):
 
 
 def attempt(make: Callable[..., Made], *arguments: Any) -> Made | InvalidRecord:
-    """Return what is made of a record, or the reason why it is invalid."""
+    """Call a function on a record, and return its result, or the reason why the record is invalid."""
     try:
         return make(*arguments)
     except InvalidRecord as error:
@@ -34,7 +40,7 @@ class Examples(Protocol):
 
 
 class Columns:
-    """Examples in memory: tensors of equal length by name, and in `lengths` those of rows that were padded."""
+    """Examples in memory: tensors of equal length by name, and the `lengths` of padded rows."""
 
     def __init__(self, columns: Batch, lengths: Sequence[int] | None = None) -> None:
         self.columns = columns
@@ -65,3 +71,31 @@ def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Bat
 def model_inputs(batch: Batch) -> Batch:
     """Return the inputs of the model: names that begin with an underscore are for scoring."""
     return {name: value for name, value in batch.items() if not name.startswith("_")}
+
+
+def contents(examples: Any) -> Iterator[bytes]:
+    """Yield the contents of examples in order, for a fingerprint; images in files by name, size and beginning."""
+    if not isinstance(examples, Dataset):
+        yield from examples.contents()
+        return
+    images = [name for name, kind in examples.features.items() if isinstance(kind, Image)]
+    for name in images:
+        for batch in examples.select_columns(name).iter(ROWS):
+            yield "\n".join(map(image_identity, batch[name])).encode()
+    for batch in examples.remove_columns(images).with_format("arrow").iter(ROWS):
+        # Copied, for slices of a larger table are stored in another way.
+        rows = batch.combine_chunks().take(pa.array(range(len(batch)))).replace_schema_metadata()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        yield sink.getvalue().to_pybytes()
+
+
+def image_identity(value: dict[str, Any]) -> str:
+    """Return the hash of an image's bytes, or the name and size of its file and the hash of its beginning."""
+    if value["bytes"] is not None:
+        return sha256(value["bytes"]).hexdigest()
+    path = Path(value["path"])
+    with path.open("rb") as file:
+        beginning = sha256(file.read(BEGINNING)).hexdigest()
+    return f"{path.parent.name}/{path.name} {path.stat().st_size} {beginning}"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from qkv.scripts.common.files import named_bytes
 from qkv.scripts.recipes.schema import Augmentation, Recipe
 
 Image.init()
@@ -32,19 +30,6 @@ def opened_image(data: bytes) -> Iterator[Image.Image]:
         raise ValueError("no image of a known format; save it as PNG") from None
     except Exception as error:  # damaged files make Pillow raise errors of any kind
         raise ValueError(f"a damaged image ({str(error) or type(error).__name__}); copy it again") from None
-
-
-def read_image(source: str | Path | bytes) -> Image.Image:
-    """Read an image file or its bytes, upright and in RGB of 8 bits, for an image pipeline.
-
-    Any format that Pillow decodes, 16-bit grey included, which transformers' pipelines clip to white above 255.
-    ValueError for another file, or a truncated one.
-    """
-    name, data = named_bytes(source, "copy it again")
-    try:
-        return upright_image(data)
-    except ValueError as error:
-        raise ValueError(f"{name} is {error}") from None
 
 
 def upright_image(data: bytes) -> Image.Image:

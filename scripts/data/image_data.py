@@ -13,7 +13,7 @@ from typing import Any
 from datasets import ClassLabel, Dataset
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
-from qkv.scripts.data.corpus import STREAMED, Baselines, DataSet
+from qkv.scripts.data.corpus import STREAMED, DataSet
 from qkv.scripts.data.examples import Batch, Examples, InvalidRecord, Record
 from qkv.scripts.data.image import stored_size, turned_box
 from qkv.scripts.data.loading import read_split
@@ -33,7 +33,7 @@ Box = tuple[list[float], int]
 
 @dataclass(frozen=True)
 class ImageData(DataSet):
-    """Images of classes. Without a `collate` records have an `image`, of which training crops a random part.
+    """Images of classes. Without a `collate` records have an `image`, and training crops it at random.
 
     `config` are fields of the model's config that follow from the data.
     """
@@ -44,7 +44,6 @@ class ImageData(DataSet):
     processor: Any
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    baselines: Callable[[], Baselines] = dict
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def read_objects(recipe: Recipe) -> ObjectData:
     present = {name: [[labels[kind] for _, kind in check_objects(each, labels)] for each in table["objects"]]
                for name, table in tables.items()}  # fmt: skip
     counts = Counter(chain(*present["train"]))
-    # Images are stratified by their rarest class: the others are in more of them.
+    # Images are stratified by their rarest class.
     rarest = {name: [min(own, key=counts.__getitem__, default="") for own in rows] for name, rows in present.items()}
     division = divide_rows(file_sketches(tables, "image"), recipe, tables, rarest)
     every = {name: [*chain(*rows)] for name, rows in division.of_lists(present).items()}

@@ -22,7 +22,7 @@ from datasets.exceptions import DatasetGenerationError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from qkv.scripts.common.environment import data_name, local_files
+from qkv.scripts.common.environment import data_name, is_local
 from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
@@ -56,7 +56,7 @@ def read(
     """
     if not is_first_process() or not sys.stderr.isatty():  # one bar for all processes, and none in a log
         datasets.disable_progress_bars()
-    if not local_files(where):
+    if not is_local(where):
         ask = partial(datasets.load_dataset, split=split, streaming=streaming)
         return undecoded(ask_hub(where, ask), columns, where)
     files = local_splits(where)
@@ -68,18 +68,18 @@ def read(
 
 
 def read_split(recipe: Recipe, columns: Sequence[str] | None, split: str = "train", **options: Any) -> Data:
-    """Read one split of a recipe's data, as it says how."""
+    """Read one split of a recipe's data."""
     data = recipe.data
     return read(data.source, split=split, documents=data.documents, columns=columns, encoding=data.encoding, **options)
 
 
 def splits(where: str) -> list[str]:
     """Return the splits of a file, folder or data set of the Hub."""
-    return list(local_splits(where)) if local_files(where) else ask_hub(where, datasets.get_dataset_split_names)
+    return list(local_splits(where)) if is_local(where) else ask_hub(where, datasets.get_dataset_split_names)
 
 
 def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
-    """Return the splits of a saved data set as tables, those of another folder or a file as lists of files."""
+    """Return the splits of a saved data set as tables, and of other folders and files as lists of files."""
     if (Path(where) / "dataset_dict.json").is_file() or (Path(where) / "dataset_info.json").is_file():
         try:
             saved = datasets.load_from_disk(where)
@@ -114,7 +114,7 @@ def read_files(files: Mapping[str, list[Path]], split: str, where: str, document
 
 
 def columns_of(paths: Sequence[Path], documents: str, encoding: str) -> dict[str, Source]:
-    """Return the columns of files; the one that names or stores images or recordings is called `image` or `audio`."""
+    """Return the columns of files; a column of images or recordings is renamed `image` or `audio`."""
     records, stored = valid_records(paths, documents, encoding), dict[str, Any]()
     if ending(paths[0]) == ".parquet":
         stored, records = stored_schema(paths), islice(records, SAMPLE)
@@ -181,7 +181,7 @@ def stamp(paths: Iterable[Path]) -> str:
 
 
 def ask_hub(where: str, ask: Callable[..., Any]) -> Any:
-    """Ask the Hub about a data set; ValueError in one sentence where there is none of that name."""
+    """Ask the Hub about a data set; ValueError where it is not found."""
     parts, path = HUB.fullmatch(where), Path(where)
     close = nearest(path.name, [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else [])
     hint = f"did you mean {str(path.with_name(close))!r}?" if close else "give a path, or a name such as author/name"
@@ -213,7 +213,7 @@ def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
 
 
 def select(names: Iterable[str], columns: Sequence[str] | None, where: str) -> list[str]:
-    """Select columns, and those of the origin; ValueError for a missing one."""
+    """Select columns and the columns of the origin; ValueError for a missing one."""
     known = list(names)
     for name in columns or ():
         if name not in known:
@@ -223,7 +223,7 @@ def select(names: Iterable[str], columns: Sequence[str] | None, where: str) -> l
 
 def public_names(where: str) -> dict[str, Any]:
     """Return name, title and source of data that are no example data, as records and cards have them."""
-    page = "" if local_files(where) else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
+    page = "" if is_local(where) else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
     return {"name": data_name(where), "title": data_name(where), "source": page}
 
 

@@ -3,15 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
-from qkv.scripts.common.phases import say
+from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES
 
 # Words for splits in names of files and folders.
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval")}
-announce = cache(say)  # once
 
 
 def split_files(root: Path) -> dict[str, list[Path]]:
@@ -38,7 +36,7 @@ def split_files(root: Path) -> dict[str, list[Path]]:
     others = [path for path in files if path not in used and (ending(path) in READERS or not has_tables)]
     left = Counter(ending(path) or path.name for path in others)
     if left:
-        announce(f"{root}: files left out are {', '.join(f'{count} {kind}' for kind, count in sorted(left.items()))}")
+        say_once(f"{root}: files left out are {', '.join(f'{count} {kind}' for kind, count in sorted(left.items()))}")
     for split, paths in by_split.items():
         kinds = {READERS.get(ending(path)): ending(path) for path in paths}
         if len(kinds) > 1:
@@ -68,7 +66,7 @@ def split_of(path: Path, root: Path, *, nested: bool) -> str | None:
 
 
 def folder_labels(files: Mapping[str, Sequence[Path]], root: Path) -> dict[Path, str]:
-    """Return the labels of images in all splits: the folders that they lie in, below those that are splits."""
+    """Return the labels of images in all splits: their folders, below folders of splits."""
     every = [path for paths in files.values() for path in paths]
     depth = 1 + has_split_folders(every, root) if root.is_dir() else 0
     folders = {path: path.relative_to(root).parent.parts for path in every if depth}

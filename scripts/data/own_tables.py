@@ -26,7 +26,7 @@ def valid_tables(recipe: Recipe, checks: Checks) -> tuple[dict[str, Dataset], di
 
 
 def read_tables(recipe: Recipe, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Dataset]:
-    """Read columns of each split, `optional` ones where they are there; of a stream the evaluated splits alone."""
+    """Read columns of each split, and `optional` ones that exist; of a stream only the evaluated splits."""
     columns = list(dict.fromkeys([*columns, *filter(None, [recipe.data.group])]))
     evaluated = [name for name in splits(recipe.data.source) if name in ("validation", "test")]
     tables = dict[str, Dataset]()
@@ -65,7 +65,7 @@ def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tup
 def class_names(
     found: Mapping[str, Iterable[str]], recipe: Recipe, column: str, named: Sequence[str] | None = None
 ) -> list[str]:
-    """Return the classes of the training split in order, or those of a pretrained head that knows all of them.
+    """Return the classes of the training split in order, or of a pretrained head that knows them all.
 
     `named` are the classes that the data name. ValueError where there is nothing to tell apart, or where a split has a
     class that the training lacks.

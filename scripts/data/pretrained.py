@@ -15,7 +15,7 @@ from qkv.modeling.conversion.convert import chosen, conversions_of, is_ours
 from qkv.modeling.conversion.files import located, named
 from qkv.scripts.recipes.schema import Fields
 
-# Fields that change how a model is trained or its head; all others are those of the pretrained model.
+# Fields of training and of the head; all others come from the pretrained model.
 OWN_FIELDS = re.compile(
     "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
     "head_(act|bias|transform)|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
@@ -46,7 +46,7 @@ def pretrained_values(init: str | None) -> dict[str, Any]:
 
 @cache
 def config_of_init(init: str) -> Any:
-    """Return the config of a pretrained model; of a stock one as it is converted, with the name of our class."""
+    """Return the config of a pretrained model; a stock config is converted, and names our class."""
     folder = pretrained_folder(init)
     try:
         config = AutoConfig.from_pretrained(folder)
@@ -60,10 +60,14 @@ def config_of_init(init: str) -> Any:
     return config
 
 
+def part_configs(config: Any) -> list[Any]:
+    """Return the configs of a model's parts, or the config itself where there are none."""
+    return [getattr(config, name) for name in config.sub_configs] or [config]
+
+
 def text_configs(config: Any) -> list[Any]:
-    """Return the configs of those parts of a model that have positions for the tokens of a text."""
-    parts = [getattr(config, name) for name in config.sub_configs] or [config]
-    texts = [part for part in parts if getattr(part, "frontend", "tokens") == "tokens"]
+    """Return the configs of the parts of a model that have positions for the tokens of a text."""
+    texts = [part for part in part_configs(config) if getattr(part, "frontend", "tokens") == "tokens"]
     return [part for part in texts if hasattr(part, "max_position_embeddings")]
 
 
@@ -81,7 +85,7 @@ def is_regression(init: str | None) -> bool:
 
 
 def pretrained_classes(init: str | None, known: Iterable[str], head: str = "Classification") -> list[str]:
-    """Return the classes of a pretrained head in their order, if all `known` ones are among them, else these."""
+    """Return the classes of a pretrained head in their order if they include all `known` ones, else `known`."""
     values, own = pretrained_values(init), list(known)
     names = [name for _, name in sorted(values.get("id2label", {}).items(), key=lambda item: int(item[0]))]
     has_head = any(head in name for name in values.get("architectures") or ())
@@ -89,7 +93,7 @@ def pretrained_classes(init: str | None, known: Iterable[str], head: str = "Clas
 
 
 def fitted(values: Fields, given: Fields) -> Fields:
-    """Return inferred fields as they fit the architecture and the pretrained model that are asked for in `given`."""
+    """Fit inferred fields to the architecture and the pretrained model in `given`."""
     if given.get("init") is not None:
         values = started_from(config_of_init(str(given["init"])), values)
     architecture: Any = getattr(modeling, str(given.get("architecture", values["architecture"])), None)

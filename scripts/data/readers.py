@@ -1,4 +1,4 @@
-"""Read the rows of JSON, CSV, text and parquet with their numbers, each as it stands there, or why it is invalid.
+"""Read the rows of JSON, CSV, text and parquet with their numbers: unconverted values, or why a row is invalid.
 
 The builders of `datasets` give up a file for one bad line, and take the types of a column from its beginning.
 """
@@ -34,7 +34,7 @@ csv.field_size_limit(2**31 - 1)  # a document may stand in a cell; the limit of 
 
 
 def read_rows(path: str | Path, documents: str = "line", encoding: str = UTF_8) -> Iterator[Row]:
-    """Read the rows of a file, of which plain text has a document in a "line", "paragraph" or "file"."""
+    """Read the rows of a file; a document of plain text is a "line", a "paragraph" or the "file"."""
     try:
         yield from FORMATS[Path(path).suffix.lower()](Path(path), documents, encoding)
     except (UnicodeError, LookupError, InvalidRecord) as error:  # a header or a list cannot be skipped
@@ -42,7 +42,7 @@ def read_rows(path: str | Path, documents: str = "line", encoding: str = UTF_8) 
 
 
 def open_text(path: Path, encoding: str, newline: str = "\n") -> TextIO:
-    """Open a text in the encoding of its byte order mark, else the one asked for; wrong bytes become surrogates."""
+    """Open a text in the encoding of its byte order mark, else in `encoding`; wrong bytes become surrogates."""
     with path.open("rb") as file:
         first = file.read(4)
     known = next((name for mark, name in MARKS.items() if first.startswith(mark)), encoding)

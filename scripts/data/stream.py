@@ -26,7 +26,7 @@ MIN_TOTAL = 1000  # records that the share of invalid ones is taken of at least,
 
 @dataclass(frozen=True)
 class Stream:
-    """Records that are read as they are needed, from files or the Hub, and never all in memory.
+    """Records that are read on demand, from files or the Hub, and never all in memory.
 
     `checks` are what columns must hold. `prepare` makes the examples of some records, a list for each. With a `length`
     the `input_ids` of examples are packed into rows of it. `identity` says which data these are. A `holdout` is a share
@@ -49,7 +49,7 @@ class Stream:
         return cls(data, identity(recipe.data.source), invalid, checks, holdout=holdout, **fields)
 
     def contents(self) -> Iterator[bytes]:
-        """Yield what stands for the content in a fingerprint."""
+        """Yield the identity of the data, for a fingerprint."""
         yield f"{self.identity} in rows of {self.length}".encode()
 
     @property
@@ -69,7 +69,7 @@ class Stream:
         return kept
 
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
-        """Read every so-many-th record of a unit, each with its origin."""
+        """Read every `strands`-th record of a unit, each with its origin."""
         file, rows = f"part {unit + 1} of {self.identity}", enumerate(self.data.shard(self.units, unit), start=1)
         yield from ({"_file": file, "_row": row, **record} for row, record in islice(rows, first, None, strands))
 
@@ -161,7 +161,7 @@ class Shard:
                 self.at.taken, self.at.given = self.at.taken + 1, 0
 
     def prepared(self, records: Sequence[Record]) -> list[list[Record] | InvalidRecord]:
-        """Make the examples of each record, or say what is wrong with it."""
+        """Make the examples of each record, or return why it is invalid."""
         checked = [attempt(validate, record, self.stream.checks) for record in records]
         examples = iter(self.stream.prepare([record for record in checked if not isinstance(record, InvalidRecord)]))
         return [record if isinstance(record, InvalidRecord) else next(examples) for record in checked]
@@ -177,6 +177,6 @@ class Shard:
                 self.check_share(max(self.at.seen, MIN_TOTAL))
 
     def check_share(self, seen: int) -> None:
-        """Raise ValueError where too many of so many records are invalid; one in a shard is too few to tell."""
+        """Raise ValueError where too many of the seen records are invalid; a single one is allowed in each shard."""
         invalid = self.stream.invalid_records
         invalid.check_share(self.at.bad, seen, self.at.first, allowed=1 if invalid.share else 0)

@@ -37,11 +37,11 @@ from qkv.scripts.data.validation import (
 )
 from qkv.scripts.recipes.schema import Recipe
 
-EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe says how many
+EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe sets another number
 
 
 def read_corpus(recipe: Recipe) -> Corpus:
-    """Read the valid texts of `data=`, or stream those for training."""
+    """Read the valid texts of `data=`, or stream the training texts."""
     if recipe.data.streaming:
         return stream_corpus(recipe)
     text, names = recipe.text, list[str]()
@@ -210,7 +210,7 @@ def check_folded(sequence: Any, structure: Any) -> None:
 
 
 def partners_of(structure: str) -> NDArray[np.int64]:
-    """Return the place of the residue that each one pairs with (L,), -1 where there is none."""
+    """Return the place of each residue's partner (L,), -1 without one."""
     opened: dict[str, list[int]] = {bracket: [] for bracket in BRACKETS.values()}
     partners = np.full(len(structure), -1)
     for place, mark in enumerate(structure):
@@ -226,8 +226,3 @@ def partners_of(structure: str) -> NDArray[np.int64]:
     for place in sorted(place for places in opened.values() for place in places):
         raise InvalidRecord(f"{structure[place]!r} at place {place + 1} is never closed")
     return partners
-
-
-def contact_map(structure: str) -> NDArray[np.int64]:
-    """Return 1 for two residues that pair, else 0 (L, L)."""
-    return (partners_of(structure)[:, None] == np.arange(len(structure))).astype(np.int64)

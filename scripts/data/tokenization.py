@@ -32,7 +32,7 @@ WARNED, FITTING = 0.05, 0.95  # the share of truncated texts that is a warning, 
 def tokenizer_for(
     recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = (), pair: str = ""
 ) -> PreTrainedTokenizerFast:
-    """Return the recipe's tokenizer, trained on these texts, or that of the model in `init`.
+    """Return the recipe's tokenizer, trained on these texts, or the tokenizer of the model in `init`.
 
     `template` says which special tokens stand around a text, `pair` around two. ValueError for a folder without a
     tokenizer, and for one without the kinds of special tokens in `needs`, such as "mask".
@@ -62,7 +62,7 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
     """Load the tokenizer of a folder or of the Hub; ValueError where there is none, or it lacks a special token."""
     hint = did_you_mean(where, list(MAKERS), "tokenizers that are trained here")
     if "/" not in where and not Path(where).is_dir():
-        # The Hub would be asked for it, again and again where there is no network.
+        # Do not ask the Hub for it, which retries without a network.
         raise ValueError(f"text.tokenizer={where!r} is neither trained here nor a folder or author/name; {hint}")
     try:
         loaded: Any = AutoTokenizer.from_pretrained(where)
@@ -144,7 +144,7 @@ def wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
     trained = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     trained.normalizer, trained.pre_tokenizer = normalizer, splitter
     letters = sorted(set().union(*(normalizer.normalize_str(text) for text in texts)) - {" "})
-    # Its trainer numbers continuations as it meets them, and that in an order that differs from process to process.
+    # Its trainer numbers continuations in an order that differs from process to process.
     first = [*SPECIAL, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
     trained.train_from_iterator(divided(texts), trainer)
@@ -161,7 +161,7 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 
 
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
-    """Return the ids of each text, with those of the template around them."""
+    """Return the ids of each text, with the special tokens of the template."""
     if not texts:  # of a stream, where all records of a chunk were invalid
         return []
     if all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL)):
@@ -183,7 +183,7 @@ def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:
 
 
 def config_fields(tokenizer: PreTrainedTokenizerBase, **others: Any) -> dict[str, Any]:
-    """Return what a model's config says about its tokens, and other fields of it."""
+    """Return the fields of a model's config that follow from its tokenizer, and `others`."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}, **others}
 
@@ -214,7 +214,7 @@ def is_much(counts: Mapping[str, Any]) -> bool:
 
 
 def truncated_sentence(counts: Mapping[str, Any]) -> str:
-    """Say how many texts were truncated, and which value of the field would leave most whole; empty for none."""
+    """Describe how many texts were truncated, and the value that would leave most whole; empty for none."""
     shares, field = counts.get("share", {}), counts.get("field")
     some = [f"{count:,} of the {split} split ({100 * shares[split]:.2f} %)"
             for split, count in counts.get("texts", {}).items() if count]  # fmt: skip

@@ -18,7 +18,7 @@ from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.image import to_rgb, upright_image
 
-# Returns the value of a column as it is used, or checks the values of several; raises InvalidRecord.
+# Converts the value of a column, or checks the values of several; raises InvalidRecord.
 Check = Callable[..., Any]
 Checks = Mapping[str | tuple[str, ...], Check]
 MIN_SAMPLES = 800  # of a recording; fewer make no features
@@ -143,7 +143,7 @@ class RecordValidation:
         return list(self.lines.values())
 
     def logged(self) -> list[Record]:
-        """Return all records of the log that are whole, or those that were gathered before there is one."""
+        """Return all complete records of the log, or the gathered ones before it is opened."""
         if self.path is None or not self.path.exists():
             return [] if self.path else self.skipped
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -175,7 +175,7 @@ class RecordValidation:
 
 def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processes: int | None = None) -> Dataset:
     """Return the valid records of a table, without the columns of their origin."""
-    # Typed beforehand: a first batch of reasons that are all missing does not say that they are texts.
+    # Typed beforehand: the type of a column cannot be inferred from a first batch of None.
     features = Features({"_reason": Value("string")})
     mapped = data.map(partial(reasons_of, checks=dict(checks)), batched=True, batch_size=100, features=features,
                       remove_columns=data.column_names, num_proc=processes, desc="validating records")  # fmt: skip

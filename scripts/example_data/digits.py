@@ -6,7 +6,6 @@ Source: Ramesh et al. 2021, Zero-Shot Text-to-Image Generation, https://arxiv.or
 
 from collections.abc import Sequence
 from functools import partial
-from math import log2
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.svm import SVC
 
-from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus
+from qkv.scripts.data.corpus import Corpus, Generate, PromptedCorpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.image import augment
 from qkv.scripts.data.image_data import ImageData, image_processor
@@ -45,7 +44,6 @@ def digits(recipe: Recipe) -> ImageData:
     return ImageData(
         "digits", "scikit-learn digits", HOME, train, splits, [str(label) for label in bundled.target_names], processor,
         collate=partial(augment_batch, recipe=recipe) if recipe.data.augment != Augmentation() else stack,
-        baselines=partial(support_vectors, train, splits),
     )  # fmt: skip
 
 
@@ -61,19 +59,6 @@ def augment_batch(records: Sequence[Record], places: Sequence[int] | None, recip
     """Make a batch of images, in training changed at random."""
     batch = stack(records)
     return {**batch, "pixel_values": augment(batch["pixel_values"], places, recipe)}
-
-
-def support_vectors(train: Columns, splits: dict[str, Columns]) -> Baselines:
-    """Measure the accuracy of scikit-learn's support vector machine, set as in its own digits example."""
-    machine = SVC(gamma=0.001).fit(*grey_levels(train))
-    scores = {name: {"accuracy": float(machine.score(*grey_levels(split)))} for name, split in splits.items()}
-    return {"SVM (scikit-learn)": scores}
-
-
-def grey_levels(digits: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return digits as scikit-learn has them, rows of 64 levels from 0 to 16, and their labels."""
-    levels = (digits.columns["pixel_values"][:, 0].flatten(1) + 1) * 8
-    return levels.numpy(), digits.columns["labels"].numpy()
 
 
 def digit_drawings(recipe: Recipe) -> PromptedCorpus:
@@ -94,7 +79,7 @@ def digit_drawings(recipe: Recipe) -> PromptedCorpus:
     corpus = Corpus("digit-drawings", "scikit-learn digits and captions", HOME, texts, targets=targets)
     score = partial(score_drawings, train["levels"].numpy(), train["labels"].numpy(), ink)
     usage = Path(__file__).with_suffix(".usage.txt").read_text(encoding="utf-8").strip()
-    return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), partial(baselines, score), usage)
+    return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), usage)
 
 
 def caption(levels: torch.Tensor, digit: int, ink: Sequence[float]) -> str:
@@ -131,27 +116,6 @@ def score_drawings(
         "stroke_accuracy": float((bold == strokes).mean()),
         "told_apart": float(cross_val_score(SVC(gamma=0.002, C=10.0), both, sides, cv=3).mean()),
     }
-
-
-def baselines(score: partial[dict[str, float]], corpus: Corpus) -> Baselines:
-    """Score drawings of people, and images whose pixels depend on caption and place alone.
-
-    The chance of each level is counted at each pixel by caption, (64, 17), smoothed by a tenth of an image.
-    """
-    counts: dict[str, np.ndarray] = {}
-    for prompt, drawing in zip(corpus.texts["train"], corpus.targets["train"], strict=True):
-        count = counts.setdefault(prompt, np.full((SIDE * SIDE, LEVELS), 0.1))
-        count[np.arange(SIDE * SIDE), parse(drawing)] += 1
-    random, people, alone = np.random.default_rng(0), {}, {}
-    for name in corpus.evaluated:
-        prompts, drawings = corpus.texts[name], corpus.targets[name]
-        people[name] = score(prompts, drawings)
-        tables = np.stack([counts[prompt] / counts[prompt].sum(1, keepdims=True) for prompt in prompts])  # (N, 64, 17)
-        seen = np.take_along_axis(tables, np.stack(list(map(parse, drawings)))[..., None], axis=2)
-        draws = (tables.cumsum(2) < random.uniform(size=(*tables.shape[:2], 1))).sum(2).clip(max=LEVELS - 1)
-        bits = float(-np.log2(seen).mean())
-        alone[name] = {"loss": bits / log2(np.e), "bits_per_pixel": bits} | score(prompts, list(map(as_words, draws)))
-    return {"what people drew": people, "each pixel by itself": alone}
 
 
 def draw(corpus: Corpus, generate: Generate, folder: Path) -> dict[str, str]:

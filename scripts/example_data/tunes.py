@@ -4,11 +4,10 @@ Source: Payne 2019, MuseNet, https://openai.com/index/musenet; events and their 
     Transformer, §2, https://arxiv.org/abs/1809.04281
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from math import isfinite, log, log2
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,11 @@ from matplotlib.figure import Figure
 
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus, paired
+from qkv.scripts.data.corpus import Generate, PromptedCorpus, paired
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 from qkv.scripts.recipes.schema import Recipe
 
 SHOWN = [f"{key} {form}" for key, form in zip(("G major", "A minor", "Eb major", "E minor"), FORMS, strict=True)]
-ANY = "*"  # in place of the token before last where it does not matter
 TICKS = 480  # of a quarter note
 PRODUCTS = {
     "tunes.png": "Tunes by the model as a piano would play them: melody above, chords below, each bar a column",
@@ -49,7 +47,7 @@ def tunes(recipe: Recipe) -> PromptedCorpus:
     pairs = [(prompt, " ".join(compose(prompt, random))) for prompt in random.choice(PROMPTS, recipe.text.made)]
     corpus = paired("tunes", f"tunes of {BARS} bars, made by rules", "https://github.com/mido/mido", pairs)
     usage = Path(__file__).with_suffix(".usage.txt").read_text(encoding="utf-8").strip()
-    return PromptedCorpus(corpus, "event", ROW, score_tunes, write_tunes, baselines, usage)
+    return PromptedCorpus(corpus, "event", ROW, score_tunes, write_tunes, usage)
 
 
 def score_tunes(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
@@ -67,36 +65,6 @@ def score_tunes(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]
         lawful.append(isfinite(bits(prompt, words)))
     shares = {"notes_in_key": notes, "bars_in_form": repeated, "lawful": lawful}
     return {name: float(np.mean(values)) if values else 0.0 for name, values in shares.items()}
-
-
-def baselines(corpus: Corpus) -> Baselines:
-    """Score the rules themselves, which are the optimum, and a trigram model of the training."""
-    lawful, near = {}, {}
-    counts: Counter[tuple[str, ...]] = Counter()
-    for text in corpus.targets["train"]:
-        for context, word in contexts(text):
-            counts.update([context, (*context, word), context[:2], (*context[:2], ANY, word)])
-    kinds = len({word for text in corpus.targets["train"] for word in text.split()})
-    for name in corpus.evaluated:
-        prompts, made = corpus.texts[name], corpus.targets[name]
-        exact = float(np.mean([bits(*pair) for pair in zip(prompts, map(str.split, made), strict=True)])) / (BARS * ROW)
-        lawful[name] = {"loss": exact * log(2), "bits_per_event": exact, **score_tunes(prompts, made)}
-        guesses = [probability(counts, kinds, *step) for text in made for step in contexts(text)]
-        guess = -float(np.mean([log2(chance) for chance in guesses]))
-        near[name] = {"loss": guess * log(2), "bits_per_event": guess}
-    return {"the rules": lawful, "the last two words": near}
-
-
-def contexts(text: str) -> list[tuple[tuple[str, ...], str]]:
-    """Return each token of a tune after its place in the bar and the two tokens before it, the last one first."""
-    words = ["", "", *text.split()]
-    return [((str(i % ROW), words[i + 1], words[i]), words[i + 2]) for i in range(len(words) - 2)]
-
-
-def probability(counts: Counter[tuple[str, ...]], kinds: int, context: tuple[str, ...], word: str) -> float:
-    """Return the probability of a token after two others, smoothed by that after the last one alone."""
-    wider = (counts[(*context[:2], ANY, word)] + 1.0 / kinds) / (counts[context[:2]] + 1.0)
-    return (counts[(*context, word)] + 2.0 * wider) / (counts[context] + 2.0)
 
 
 def write_tunes(generate: Generate, folder: Path) -> dict[str, str]:

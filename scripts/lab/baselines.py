@@ -12,8 +12,9 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.corpus import Baselines, Corpus, Splits
-from qkv.scripts.data.text_columns import contact_map
+from qkv.scripts.data.corpus import Corpus, Splits
+from qkv.scripts.data.text_columns import partners_of
+from qkv.scripts.lab.example_baselines import PROMPTED, Baselines, evaluated, support_vectors
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.image_classification import ImageClassification
@@ -53,7 +54,7 @@ def fitted(corpus: Corpus, machines: Mapping[str, Any], targets: Splits[Any], me
             continue
         scores[name] = {
             split: measure(metrics, machine.predict(joined(corpus, split)).tolist(), targets[split])
-            for split in corpus.evaluated
+            for split in evaluated(corpus)
         }
     return scores
 
@@ -81,11 +82,8 @@ def linear_models(corpus: Corpus) -> Baselines:
 
 def copy_source(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
     """Score the text itself as if it were its target."""
-    return {
-        "the source, copied": {
-            name: measure(metrics, corpus.texts[name], corpus.targets[name]) for name in corpus.evaluated
-        }
-    }
+    scores = {name: measure(metrics, corpus.texts[name], corpus.targets[name]) for name in evaluated(corpus)}
+    return {"the source, copied": scores}
 
 
 def most_frequent_token(train: Any, special: Tensor, splits: Mapping[str, Any]) -> Baselines:
@@ -99,6 +97,11 @@ def most_frequent_token(train: Any, special: Tensor, splits: Mapping[str, Any]) 
         wanted = labels[labels != IGNORED]
         scores[name] = {"accuracy": float((wanted == best).double().mean())}
     return {"the most frequent token": scores}
+
+
+def contact_map(structure: str) -> np.ndarray:
+    """Return 1 for two residues that pair, else 0 (L, L)."""
+    return (partners_of(structure)[:, None] == np.arange(len(structure))).astype(np.int64)
 
 
 def pair_frequencies(sequences: Sequence[str], structures: Sequence[str]) -> Callable[[str], np.ndarray]:
@@ -123,7 +126,7 @@ def pair_frequencies(sequences: Sequence[str], structures: Sequence[str]) -> Cal
 def byte_ngram(corpus: Corpus) -> Baselines:
     """Measure the bits per byte of an n-gram model of bytes."""
     train = as_bytes(corpus.texts["train"])
-    scores = {name: {"bits_per_byte": bits(train, as_bytes(corpus.texts[name]))} for name in corpus.evaluated}
+    scores = {name: {"bits_per_byte": bits(train, as_bytes(corpus.texts[name]))} for name in evaluated(corpus)}
     return {f"{ORDER}-gram of bytes": scores}
 
 
@@ -200,12 +203,12 @@ def contact_frequencies(task: ContactPrediction) -> Baselines:
 BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TargetLM: lambda task: {},
     CausalLM: lambda task: byte_ngram(task.corpus),
-    PromptedGeneration: lambda task: task.prompted.baselines(task.corpus),
+    PromptedGeneration: lambda task: PROMPTED[task.corpus.name](task),
     MaskedLM: lambda task: most_frequent_token(task.train, task.special, task.splits),
     TextClassification: lambda task: linear_models(task.corpus),
     TextRegression: lambda task: linear_regression(task.corpus, task.metrics),
     TokenClassification: frequent_tags,
     ContactPrediction: contact_frequencies,
-    ImageClassification: lambda task: task.images.baselines(),
+    ImageClassification: lambda task: support_vectors(task.train, task.splits) if task.data.name == "digits" else {},
     Seq2Seq: lambda task: copy_source(task.corpus, task.metrics),
 }

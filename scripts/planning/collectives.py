@@ -39,14 +39,14 @@ class Collective:
     sent: float = 0
 
     def add(self, size: int, calls: int = 1) -> None:
-        """Add calls on tensors of that many bytes."""
+        """Add calls on tensors of `size` bytes."""
         self.calls += calls
         self.bytes += calls * size
         self.sent = ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
 
 
 class CommunicationTracker(TorchDispatchMode):
-    """Count every collective that is called while it is on, as if it was called `times` times.
+    """Count every collective while active, each call `times` times.
 
     torch's CommDebugMode counts calls without bytes and groups.
     """
@@ -68,7 +68,7 @@ class CommunicationTracker(TorchDispatchMode):
         return result
 
     def add(self, kind: str, group: ProcessGroup, whole: int) -> None:
-        """Add calls on a tensor of that many bytes; a group of one sends nothing."""
+        """Add calls on a tensor of `whole` bytes, unless the group has one process."""
         ranks = get_process_group_ranks(group)
         if len(ranks) > 1:
             found = self.collectives.setdefault((kind, group.group_name), Collective(kind, len(ranks)))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.common.heads import Head
-from qkv.scripts.data.pretrained import most_tokens, text_configs
+from qkv.scripts.data.pretrained import most_tokens, part_configs, text_configs
 
 Sizes = Mapping[str, int]
 Inputs = dict[str, Any]
@@ -22,11 +22,6 @@ LARGEST = {"tokens": 1024, "frames": 3000, "height": 800, "width": 1066, "object
 # Source: Bahdanau et al. 2015, §4.2, https://arxiv.org/abs/1409.0473; Jumper et al. 2021, supplement, table 4,
 #   https://doi.org/10.1038/s41586-021-03819-2
 LARGEST_BY_FAMILY = {"qkv_recurrent": {"tokens": 50}, "qkv_pair": {"tokens": 256, "sequences": 127}}
-
-
-def part_configs(config: Any) -> list[Any]:
-    """Return the configs of a model's parts, or the config itself where there are none."""
-    return [getattr(config, name) for name in config.sub_configs] or [config]
 
 
 def example_sizes(head: Head, config: Any, largest: Sizes) -> Sizes:
@@ -87,7 +82,7 @@ def images(config: Any, sizes: Sizes, batch: int) -> Inputs:
 
 
 def clips(config: Any, sizes: Sizes, batch: int) -> Inputs:
-    """Return clips, a mask where the model takes one, and the tokens of transcriptions, none of them a blank."""
+    """Return clips, a mask where the model takes one, and transcriptions without blanks."""
     audio, frames = part_configs(config)[0], sizes["frames"]
     shape = (frames, audio.num_mel_bins) if audio.frame_layout == "frames_first" else (audio.num_mel_bins, frames)
     mask = {} if audio.frame_padding == "unmasked" else {"attention_mask": padding_mask(batch, frames)}

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 
 class MemoryTracker(TorchDispatchMode):
-    """Track the bytes of all storages while it is on, and of labelled ones; `peak` is their maximum, by kind.
+    """Track the bytes of all storages by kind while active; `peak` is their maximum.
 
     Fake tensors count as real ones, without the memory that an operator allocates and frees inside itself. torch's
     MemTracker (torch.distributed._tools) is private; its totals agree within 0.2 %.
@@ -79,7 +79,7 @@ class MemoryTracker(TorchDispatchMode):
             self.add(local(tensor).untyped_storage(), kind)
 
     def forget(self, tensors: Iterable[Tensor], kind: str) -> None:
-        """Take tensors that were there from beginning to end out of the peak."""
+        """Subtract tensors that lived through the whole step from the peak."""
         self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
 
     def label_gradients(self, model: nn.Module) -> list[RemovableHandle]:
@@ -94,5 +94,5 @@ class MemoryTracker(TorchDispatchMode):
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that this process has."""
+    """Return this process's shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -13,9 +13,10 @@ from transformers.initialization import no_init_weights
 
 from qkv import modeling
 from qkv.configuration import presets
-from qkv.scripts.common.heads import HEADS, Head
+from qkv.scripts.common.heads import HEADS, Head, head_of
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.pretrained import part_configs
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL
 from qkv.scripts.example_data import shapes
 from qkv.scripts.planning import inputs as examples
@@ -25,15 +26,14 @@ from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks import contrastive
-from qkv.scripts.training.run import HEADLESS, architecture_of, config_factory
+from qkv.scripts.training.run import TRAINED, architecture_of, config_factory
 
 EXAMPLE_DATA: dict[str, dict[str, Any]] = table(__file__)
-TRAINED = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
 
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model that is trained on examples of these sizes, with its recipe, if any."""
+    """A model, the sizes of its training examples, and its recipe, if any."""
 
     name: str
     model_class: Any
@@ -44,7 +44,7 @@ class PlannedModel:
     @property
     def head(self) -> Head:
         """The head of the model."""
-        return trained_head(self.model_class.__name__)
+        return head_of(self.model_class.__name__)
 
     def build(self, *, fused: bool) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
@@ -52,7 +52,7 @@ class PlannedModel:
         With `fused`, the dropout of attention is inside its kernel, as on GPUs.
         """
         config = deepcopy(self.config)
-        for part in (config, *examples.part_configs(config)):
+        for part in (config, *part_configs(config)):
             if fused and hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0
             if hasattr(part, "use_cache"):
@@ -71,7 +71,7 @@ class PlannedModel:
 
 
 def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
-    """Find the model of that name with `key=value` words applied; ValueError for an unknown name or field."""
+    """Find a model by its name, and apply `key=value` words; ValueError for an unknown name or field."""
     recipe: Recipe | None = None
     sizes: Sizes = {}
     if name in presets.names():
@@ -86,22 +86,17 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
         config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
         name = recipe.name
     largest = {**examples.LARGEST, **examples.LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes}
-    sizes = examples.example_sizes(trained_head(model_class.__name__), config, largest)
+    sizes = examples.example_sizes(head_of(model_class.__name__), config, largest)
     if length is not None and "tokens" in sizes:
         examples.check_length(config, length)
         sizes = {**sizes, "tokens": length}
     return PlannedModel(name, model_class, config, sizes, recipe)
 
 
-def trained_head(architecture: str) -> Head:
-    """Return the head of an architecture that is trained."""
-    return next(head for head in HEADS if architecture.endswith(head.ending))
-
-
 def trained_class(config: Any) -> Any:
-    """Return the class that a preset's paper trains: among classes of its config, the first in the table of heads."""
+    """Return the class that a preset's paper trains: the first in the table of heads that takes its config."""
     classes = [getattr(modeling, name) for name in TRAINED if getattr(modeling, name).config_class is type(config)]
-    return min(classes, key=lambda kind: HEADS.index(trained_head(kind.__name__)))
+    return min(classes, key=lambda kind: HEADS.index(head_of(kind.__name__)))
 
 
 def config_fields(words: Sequence[str]) -> dict[str, Any]:
@@ -112,7 +107,7 @@ def config_fields(words: Sequence[str]) -> dict[str, Any]:
 
 
 def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
-    """Return the model class and config of a folder, of which only config.json is read."""
+    """Return the model class and config of a folder, from its config.json alone."""
     config = AutoConfig.from_pretrained(name, **config_fields(words))
     architecture = (config.architectures or ["nothing"])[0]
     if architecture not in TRAINED:
@@ -123,7 +118,7 @@ def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
 
 
 def load_recipe(name: str, words: Sequence[str]) -> Recipe:
-    """Load the recipe of that name; ValueError where there is nothing of that name."""
+    """Load a recipe by its name; ValueError for an unknown name."""
     if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
         hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
         raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")

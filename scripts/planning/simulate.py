@@ -110,7 +110,7 @@ def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:
 
 
 def start(optimizer: Any) -> None:
-    """Give an optimizer the state of all weights, in place of a first step with its forward and backward."""
+    """Allocate the optimizer state of all weights, in place of a first step with its forward and backward."""
     for group in optimizer.param_groups:
         for weight in group["params"]:
             weight.grad = torch.empty_like(weight) if weight.requires_grad else None

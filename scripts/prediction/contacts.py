@@ -34,7 +34,7 @@ def read_chain(value: Any, source: Source) -> str:
 
 @torch.no_grad()
 def predict_contacts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
-    """Predict which residues of chains touch: of the L most probable pairs of L residues those above a threshold.
+    """Predict which residues of chains touch: the pairs above a threshold among the L most probable ones.
 
     `i` and `j` count residues from 0. The score is that of the most probable pair, above the threshold or not.
     """

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.data.columns import NAMES
 from qkv.scripts.data.loading import read
@@ -40,7 +40,7 @@ def run_test(source: Source, options: Options) -> Task:
         raise ValueError(f"{source.name} is no run, and has no test split; {mend}")
     recipe = recipe_of(source, options)
     where = recipe.data.source
-    is_example, is_here = where in registry.NAMES, bool(local_files(where))
+    is_example, is_here = where in registry.NAMES, is_local(where)
     if not is_example and not is_here and "/" not in where:
         raise ValueError(f"the data of {source.name}, {where!r}, are not here; say where, as in data=path/{where}")
     for place in [f"./{where}"] * (is_example and is_here) + [where]:  # files here may be called as example data are
@@ -73,7 +73,7 @@ def recipe_of(source: Source, options: Options) -> Recipe:
 
 def table_test(given: str, source: Source, options: Options) -> Task:
     """Read a table, a folder or a data set of the Hub as a test split; ValueError for classes of another model."""
-    if "/" not in given and not local_files(given):
+    if "/" not in given and not is_local(given):
         raise ValueError(f"{given!r} is no table; evaluate needs one with references, such as reviews.csv")
     recipe, encoding = recipe_of(source, options), options.get("encoding", "utf-8")
     where = given if "/" in given else f"./{given}"  # files here may be called as example data are

@@ -36,7 +36,7 @@ class Evaluation:
 
     @cached_property
     def table(self) -> tuple[list[str], NDArray[np.float64]]:
-        """Return the names of the sums, and those of each row."""
+        """Return the names of the sums, and the sums of each row."""
         names = sorted({name for own in self.sums for name in own})
         return names, np.array([[own.get(name, 0.0) for name in names] for own in self.sums])
 
@@ -47,7 +47,7 @@ class Evaluation:
         return bool(self.task.labels) and all(isinstance(row.get("prediction"), str) and "score" in row for row in rows)
 
     def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
-        """Return the metrics of the task over some rows, which may be there several times, or over all of them.
+        """Return the metrics of the task over chosen rows, with repetitions, or over all rows.
 
         `wanted` are those of the task's named metrics that are computed, all by default.
         """
@@ -62,7 +62,7 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_rows(source: Source, task: Task) -> Evaluation:
-    """Evaluate each row of a test, those of about one length together; texts are generated in the order of rows."""
+    """Evaluate each row of a test in batches of similar length; texts are generated in the order of rows."""
     split, model = task.splits["test"], source.model.eval()
     size = source.record.get("recipe", {}).get("batch_size", 16)
     lengths = None if task.generates else getattr(split, "lengths", None)
@@ -131,7 +131,7 @@ def losses_of_rows(task: Task, model: Any, outputs: Any, labels: Tensor) -> Tens
 def sums_of(task: Task, outputs: Any, batch: Any) -> dict[str, float]:
     """Return the part of a row in the sums of a test: its targets, their losses, and scores."""
     targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
-    # A text of which nothing is masked has no targets, and a mean over none of them is no number.
+    # A text without a masked token has no targets, and its mean loss is NaN.
     loss = float(outputs.loss) * targets if outputs.loss is not None and targets else 0.0
     return {"targets": targets, "loss": loss} | {name: float(own) for name, own in task.score(outputs, batch).items()}
 

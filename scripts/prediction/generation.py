@@ -9,7 +9,7 @@ from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
 NEW_TOKENS = 64  # unless the model or the options say how many
-# Options of qkv that are those of `generate`.
+# Options that are passed on to `generate`.
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
 
 
@@ -27,7 +27,7 @@ def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iter
 
 
 def generate_texts(source: Source, prompts: Sequence[str], options: Options, streamer: Any = None) -> list[str]:
-    """Generate a text for each prompt at once, and hand the tokens of a single one to a streamer as they come."""
+    """Generate a text for each prompt in one batch; a single prompt may have a streamer."""
     tokens, made = generate_tokens(source, prompts, options, streamer)
     new = made[:, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made
     return source.tokenizer.batch_decode(new, skip_special_tokens=True)
@@ -61,13 +61,13 @@ def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
 
 
 def positions(source: Source) -> int | None:
-    """Return the most tokens that a model reads; None where there is no limit."""
+    """Return the maximum number of tokens that a model reads; None where there is no limit."""
     limit = getattr(source.model.config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def new_tokens(source: Source, options: Options) -> dict[str, int]:
-    """Return how many tokens may be generated: as asked for, as the model says, or a moderate number."""
+    """Return how many tokens may be generated: by the options, the model, or a moderate default."""
     if "max_new_tokens" in options:
         return {"max_new_tokens": options["max_new_tokens"]}
     stored = source.model.generation_config

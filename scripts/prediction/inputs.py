@@ -97,7 +97,7 @@ def read_table(path: Path, options: Options) -> Table:
 
 
 def column_of(table: Table, source: Source, options: Options) -> str:
-    """Return the column of the inputs: the one that is asked for, that the run learned from, or that is called so.
+    """Return the column of the inputs: by the options, the columns of the run, or a usual name.
 
     ValueError where there is none, with the columns there are and the line to type.
     """
@@ -124,7 +124,7 @@ def holds(table: Table, name: str, medium: str) -> bool:
 
 
 def known(table: Table, name: str, role: str) -> str:
-    """Return a column that is asked for; ValueError where there is none."""
+    """Return a column by name; ValueError where there is none."""
     if name not in table.columns:
         where = table.path or "the input"
         raise ValueError(f"{role}={name}: {where} has no such column; {did_you_mean(name, table.columns, 'columns')}")

@@ -21,7 +21,7 @@ WORD = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 
 def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]:
-    """Return the input among the words of a command, if there is one, and its options.
+    """Return the input among the words of a command, if any, and its options.
 
     ValueError for an unknown option, a value that does not fit, and a second input.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import as_list
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
@@ -21,21 +21,13 @@ Columns = dict[str, Any]
 
 
 def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
-    """Yield the columns of each row, or why nothing can be predicted for it; ValueError where a column is missing."""
+    """Yield the columns of each row, or the reason that it has none; ValueError where a column is missing."""
     read, predict = reader_of(table, source, options), PREDICTORS[source.task]
     for start in range(0, len(table.rows), CHUNK):
-        inputs = [attempt_row(read, number) for number in range(start, min(start + CHUNK, len(table.rows)))]
+        inputs = [attempt(read, number) for number in range(start, min(start + CHUNK, len(table.rows)))]
         valid = [each for each in inputs if not isinstance(each, InvalidRecord)]
         answers = predict(source, valid, options) if valid else iter(())
         yield from (each if isinstance(each, InvalidRecord) else next(answers) for each in inputs)
-
-
-def attempt_row(read: Callable[[int], Any], number: int) -> Any:
-    """Return the input of a row, or why there is none."""
-    try:
-        return read(number)
-    except InvalidRecord as error:
-        return error
 
 
 def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
@@ -77,7 +69,7 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
 
 
 def located(value: Any, folder: Path) -> Any:
-    """Return a file that a table names with its folder; a value that holds the file itself as it is."""
+    """Put the folder before a file name of a table; leave stored files alone."""
     return {"path": str(folder / value), "bytes": None} if isinstance(value, str) and value else value
 
 

@@ -19,7 +19,7 @@ from qkv.scripts.common.words import either
 CONTACTS = "contact-prediction"
 TASKS = {head.task: head for head in HEADS if head.task}
 ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
-UNLIMITED = 10**9  # the limit of a tokenizer that knows none is larger
+UNLIMITED = 10**9  # a tokenizer without a limit states a larger one
 
 
 @dataclass
@@ -143,7 +143,7 @@ def head_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[Head, 
 
 
 def loaded_by(auto_class: str, config: Any) -> set[str]:
-    """Return the names of the classes that an Auto class loads for a config, those of remote code among them."""
+    """Return the names of the classes that an Auto class loads for a config, remote code included."""
     known = getattr(transformers, auto_class)._model_mapping.get(type(config), ())
     remote = (getattr(config, "auto_map", None) or {}).get(auto_class)
     classes = known if isinstance(known, tuple | list) else (known,)

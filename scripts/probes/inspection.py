@@ -81,7 +81,7 @@ def head_statistics(
 
 
 def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor, int] | None:
-    """Return the places (T, C) of the tokens of a stack, and how many in front have none, as a class token.
+    """Return the places (T, C) of the tokens of a stack, and how many leading tokens have none, as a class token.
 
     None where they have no order, as object queries, and where the grid of an image is unknown.
     """

@@ -32,11 +32,6 @@ class ProbeTable:
         numbered = [(head, value) for head, value in enumerate(values.tolist()) if not math.isnan(value)]
         self.rows += [dict(probe=probe, stack=stack, layer=layer, head=head, value=value) for head, value in numbered]
 
-    @property
-    def probes(self) -> list[str]:
-        """The probes that have rows."""
-        return list(dict.fromkeys(row["probe"] for row in self.rows))
-
     def select(self, probe: str, stack: str | None = None) -> list[Row]:
         """Return the rows of a probe, in one stack or in all; ValueError where there are none."""
         rows = [row for row in self.rows if row["probe"] == probe and stack in (None, row["stack"])]
@@ -68,7 +63,7 @@ class ProbeTable:
 
 
 def draw_map(axis: Any, rows: list[Row]) -> None:
-    """Draw the values of layers and heads; a head without a value, as one of padding alone, stays white."""
+    """Draw the values of layers and heads; a head without a value stays white."""
     layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
     values = [[math.nan] * heads for _ in range(layers)]
     for row in rows:

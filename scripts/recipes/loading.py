@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 
-from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
 from qkv.scripts.recipes.fields.aliases import resolve
@@ -31,7 +31,7 @@ def names() -> list[str]:
 
 
 def read_card(name: str) -> dict[str, Any] | None:
-    """Return the record of a recipe's committed card, if there is one."""
+    """Return the record of a recipe's committed card, if any."""
     path = CARDS / name / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
@@ -40,7 +40,7 @@ def is_data(name: str) -> bool:
     """Tell whether a name means data to infer a recipe from: a file or folder here, or author/name on the Hub."""
     if name in names() or name.endswith((".yaml", ".yml")):
         return False
-    return bool(local_files(name)) or ("/" in name and not is_path(name))
+    return is_local(name) or ("/" in name and not is_path(name))
 
 
 def is_path(name: str) -> bool:
@@ -49,7 +49,7 @@ def is_path(name: str) -> bool:
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError for a mistake."""
+    """Load a recipe by its name or YAML file, and apply `key=value` words; ValueError for a mistake."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(missing(name))
@@ -67,7 +67,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 def missing(name: str) -> str:
     """Return the sentence about a recipe that does not exist."""
-    if local_files(name):
+    if is_local(name):
         return f"{name!r} is data and no recipe; qkv train {shlex.quote(name)} learns from it"
     if not is_path(name):
         return f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}"
@@ -81,7 +81,7 @@ def pairs(words: Sequence[str], example: str = "seed=1") -> Iterator[tuple[str, 
         key, equals, value = word.partition("=")
         if not (key and equals):
             raise ValueError(f"{word!r} is not key=value; write for example {example}")
-        # Sentences stay as they are typed, with the colons and hashes that mean something in YAML.
+        # Sentences are not parsed: their colons and hashes have a meaning in YAML.
         yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
 
@@ -96,7 +96,7 @@ def parse(text: str | bytes, where: str) -> Any:
 
 
 def check_keys(node: Any, where: str) -> None:
-    """Raise ValueError for a key that stands twice, of which YAML would lose one."""
+    """Raise ValueError for a duplicate key, which YAML would drop."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
     if twice := [key for key in keys if keys.count(key) > 1]:

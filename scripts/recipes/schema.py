@@ -158,7 +158,7 @@ class Optimization:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate by step, of which `learning_rate` is the peak.
+    """The learning rate by step; its peak is `learning_rate`.
 
     Args:
         schedule: After the warm-up `noam` decays by the inverse square root of the step (Vaswani et al. 2017, §5.3),

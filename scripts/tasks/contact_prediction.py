@@ -49,7 +49,7 @@ class ContactPrediction(Task):
         super().__init__(data, splits, self.tokenizer, config, metrics=("contacts",), truncated=cut)
 
     def examples_of(self, ids: Sequence[np.ndarray], structures: Sequence[str]) -> Columns:
-        """Return the tokens of chains, and of each residue the place of its partner, -1 where it has none."""
+        """Return the tokens of chains, and the place of each residue's partner, -1 without one."""
         whole = list(map(partners_of, structures))
         read = [own[: len(row) - self.ends] for row, own in zip(ids, whole, strict=True)]
         examples = padded_columns({"input_ids": (ids, self.fills["input_ids"]), "partners": (read, IGNORED)})
@@ -103,7 +103,7 @@ def ends_of(architecture: str) -> int:
 
 
 def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) -> None:
-    """Raise ValueError unless the tokenizer makes a token of each residue, and so many around a chain."""
+    """Raise ValueError unless the tokenizer makes a token of each residue, and `ends` tokens around a chain."""
     for sequence, length in zip(sequences, lengths, strict=True):
         if length != len(sequence) + ends:
             raise ValueError(
@@ -113,7 +113,7 @@ def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) 
 
 
 def draw_contacts(answers: Sequence[Answer], path: Path) -> None:
-    """Draw contact maps, which are symmetric: those of the data above the diagonal, predicted ones below it."""
+    """Draw contact maps, which are symmetric: ground truth above the diagonal, predictions below it."""
     figure, axes = grid(len(answers), PER_ROW, 2.6)
     for axis, (predicted, contacts) in zip(axes, answers, strict=False):
         image = axis.imshow(np.triu(contacts) + np.tril(predicted), cmap="Blues", vmin=0, vmax=1)

@@ -107,7 +107,7 @@ class Contrastive(Task):
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
-    """Return CLIP's processor with byte pairs trained on these captions, the same ones every time."""
+    """Return CLIP's processor with byte pairs trained on these captions, always the same."""
     untrained = CLIPTokenizer().backend_tokenizer
     # Else the trainer numbers the ends of words in an order that differs from process to process.
     first = [CLIPTokenizer().bos_token, CLIPTokenizer().eos_token, *(f"{letter}</w>" for letter in ALPHABET)]
@@ -124,7 +124,7 @@ def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPP
 
 
 def pretrained_processor(init: str) -> CLIPProcessor:
-    """Return the processor of a pretrained dual encoder: its tokens and image size are those of its weights."""
+    """Return the processor of a pretrained dual encoder, which decides tokens and image size."""
     folder = pretrained_folder(init)
     images = AutoImageProcessor.from_pretrained(folder, backend="pil")
     return CLIPProcessor(images, AutoTokenizer.from_pretrained(folder))

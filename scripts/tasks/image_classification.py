@@ -21,7 +21,7 @@ CENTER = 224 / 256  # the share of the shorter side that is seen in evaluation
 
 
 class ImageClassification(Task):
-    """Classify images, of which training crops a part that follows from their place, or changes them by `augment`."""
+    """Classify images; training crops a random part by the place of an example, or changes images by `augment`."""
 
     kind = "image-classification"
     has_references = True

@@ -1,4 +1,4 @@
-"""Masked language modeling: some tokens are predicted, most of which are masked.
+"""Masked language modeling: some tokens are predicted, and most of them masked.
 
 transformers' `DataCollatorForLanguageModeling` draws for a whole batch at once, so what it masks depends on the number
 of processes and on the length of other rows; here each row is masked by its place alone.
@@ -68,7 +68,7 @@ class MaskedLM(Task):
         length = batch["input_ids"].shape[1]
         if places is None:
             return {**batch, "labels": batch["labels"][:, :length]}
-        # Three numbers for each token in order: those of a row do not depend on the length of others.
+        # Three numbers for each token in order, so that a row's numbers do not depend on the length of other rows.
         draws = [np.random.default_rng((self.seed, place)).random((length, 3)) for place in places]
         return {**batch, **self.mask(batch["input_ids"], torch.from_numpy(np.stack(draws)))}
 

@@ -1,4 +1,4 @@
-"""Metrics in the form of `evaluate`: ours, which need no network, and those of the Hub.
+"""Metrics in the form of `evaluate`: local ones, which need no network, and metrics of the Hub.
 
 Ours are computed by the libraries that define them. `load("wer")` gives one, and so does `evaluate.load` of this file:
 `evaluate.load("scripts/tasks/metrics.py", "wer").compute(predictions=["le chat"], references=["un chat"])`.
@@ -27,14 +27,14 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_
 from qkv.scripts.common.words import did_you_mean
 
 MISSED = ""  # the predicted class of a word that the model did not read
-# Of contacts: how far apart the residues of a pair are at least, the probability above which it is one, and of which
-# part of L the most probable pairs are.
+# Contacts: least distance of two residues in the chain, probability threshold, and divisors of L for precision at L/5,
+# L/2 and L.
 APART, CONTACT, TOPS = 3, 0.5, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
 Scores = dict[str, float]
 
 
 def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> float:
-    """Return the mean F1 of the classes, 0 for one that was never right; `MISSED` is none of them."""
+    """Return the mean F1 of the classes, 0 for a class without a hit; `MISSED` is no class."""
     classes = sorted({*predictions, *references} - {MISSED}) if MISSED in predictions else None
     return f1_score(references, predictions, labels=classes, average=average, zero_division=0)
 
@@ -66,7 +66,7 @@ def corpus_score(predictions: Sequence[str], references: Sequence[Any], scorer: 
 
 
 def error_rate(predictions: Sequence[str], references: Sequence[str], rate: Callable[..., float]) -> float:
-    """Return the words (WER) or characters (CER) to insert, delete and replace, by those of the references."""
+    """Return the word (WER) or character (CER) error rate: the edits by the length of the references."""
     return rate(list(references), list(predictions))
 
 
@@ -103,7 +103,7 @@ def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> 
         scorer.evaluate()
         scorer.accumulate()
         scorer.summarize()
-    # -1 says that there were no references.
+    # -1 means no references.
     stats = zip(("ap", "ap50", "ap75"), scorer.stats, strict=False)
     return {name: float(value) for name, value in stats if value >= 0}
 

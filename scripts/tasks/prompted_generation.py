@@ -84,7 +84,7 @@ def generator(model: Any, tokenizer: PreTrainedTokenizerFast, options: Mapping[s
 
 
 def sample(model: Any, prompts: torch.Tensor, seed: int, options: Mapping[str, Any]) -> torch.Tensor:
-    """Generate tokens after each prompt from a seed; the random state of the training stays as it is."""
+    """Generate tokens after each prompt from a seed, without touching the random state of the training."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         tokens = model.generate(input_ids=prompts, attention_mask=torch.ones_like(prompts), **options)

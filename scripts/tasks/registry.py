@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qkv import modeling
-from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
@@ -36,7 +36,7 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import text_classification
 from qkv.scripts.tasks.token_classification import TokenClassification
 
-# Example data by name, by what they hold.
+# Example data by kind and name.
 EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     ImageData: {"digits": digits},
     CaptionData: {"shapes-captions": shapes.captioned_shapes},
@@ -94,7 +94,7 @@ def load(recipe: Recipe) -> Task:
     """
     where = recipe.data.source
     made = next((kind for kind, makers in EXAMPLE_DATA.items() if where in makers), None)
-    if made is None and "/" not in where and not local_files(where):
+    if made is None and "/" not in where and not is_local(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     learning = learning_of(recipe, made)
     if recipe.data.streaming and (made or not learning.streams):

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import DataSet
-from qkv.scripts.data.examples import Batch, Examples, Record, model_inputs, stack
-from qkv.scripts.data.fingerprint import contents
+from qkv.scripts.data.examples import Batch, Examples, Record, contents, model_inputs, stack
 from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
@@ -26,7 +25,7 @@ LONGEST = 300  # characters of a text on a card
 
 @dataclass(eq=False)
 class Task:
-    """A data set as the training loop sees it: its examples in splits, of which all but `train` are evaluated.
+    """A data set as the training loop sees it: its examples in splits; all but `train` are evaluated.
 
     Args:
         kind: Name of the task, in the table of heads.
@@ -66,14 +65,14 @@ class Task:
         return model
 
     def after_training(self, model: Any) -> None:
-        """Change a trained model into the one that is saved."""
+        """Finish a trained model before it is saved."""
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch, with random changes by `places` in training; the model reads no column that begins with _."""
         return stack(records)
 
     def count(self, batch: Batch) -> int | Tensor:
-        """Return the targets of a batch, or the number of each kind; losses are means over the last of these."""
+        """Return the number of targets of a batch, or of each kind; losses are means over the last kind."""
         return int((batch["labels"] != IGNORED).sum())
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
@@ -106,7 +105,7 @@ class Task:
         return {}
 
     def measure(self, sums: Metrics, answers: Sequence[Answer], names: Sequence[str] | None = None) -> Metrics:
-        """Compute all metrics of a split; of the named ones only `names`, where there are some."""
+        """Compute all metrics of a split; with `names`, only these of the named metrics."""
         predictions, references = zip(*answers, strict=True) if answers else ((), ())
         return self.reduce(sums, answers) | measure(self.metrics if names is None else names, predictions, references)
 
@@ -144,7 +143,7 @@ def predict(task: Task, model: Any, records: Sequence[Record]) -> list[Answer]:
 
 
 def first(splits: Mapping[str, Sequence[Any]]) -> Any | None:
-    """Return the first row of the test split, or of the validation split where there is no other; None for neither."""
+    """Return the first row of the test split, else of the validation split, else None."""
     return next((splits[name][0] for name in ("test", "validation") if len(splits.get(name, ()))), None)
 
 
@@ -155,7 +154,7 @@ def shorten(text: str) -> str:
 
 
 def grid(count: int, per_row: int, size: float) -> tuple[Figure, list[Any]]:
-    """Return a figure of so many square pictures without axes, and their places."""
+    """Make a figure of `count` square panels without axes, and return it with its panels."""
     rows = ceil(count / per_row)
     figure = Figure(figsize=(size * per_row, size * rows), layout="constrained")
     axes = list(figure.subplots(rows, per_row, squeeze=False).flat)

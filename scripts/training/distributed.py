@@ -29,7 +29,7 @@ def run_on_main(accelerator: Accelerator, function: Callable[[], Result]) -> Res
 
 
 def model_class(model: Any) -> Any:
-    """Return the class of a model, without the subclass that FSDP2 makes of it."""
+    """Return the class of a model before FSDP2 made a subclass of it."""
     return next(base for base in type(model).__mro__ if not issubclass(base, FSDPModule))
 
 

@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import is_first_process
-from qkv.scripts.common.run_folder import METRICS
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
+from qkv.scripts.training.record import METRICS
 from qkv.scripts.training.trackers import start_trackers
 
 SECONDS = 10.0  # between two lines of progress in a file

@@ -45,7 +45,7 @@ class Step:
 
 @dataclass
 class Loop:
-    """Model, optimizer, schedule and data of a training, of which `done` steps are taken."""
+    """Model, optimizer, schedule and data of a training after `done` steps."""
 
     accelerator: Accelerator
     model: Any
@@ -70,7 +70,7 @@ class Loop:
         self.schedule = make_schedule(self.optimizer, recipe.schedule, recipe.optimization.max_steps)
 
     def steps(self) -> Iterator[Step]:
-        """Take the steps that are left, and yield after each of them."""
+        """Take the remaining steps, and yield after each."""
         batches = self.loader.micro_batches(self.done)
         self.model.train()
         while self.done < self.recipe.optimization.max_steps:
@@ -120,7 +120,7 @@ class Loop:
 
 @contextmanager
 def out_of_memory_explained(loop: Loop) -> Iterator[None]:
-    """Raise RuntimeError that names the fields that take the same step in less memory, where the block finds none."""
+    """Turn an out-of-memory error of the block into RuntimeError that names the fields to save memory by."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -148,7 +148,7 @@ def check_task(task: Task, recipe: Recipe) -> None:
 
 
 def check_in_batch_negatives(what: str, accumulate: int) -> None:
-    """Raise ValueError where gradient accumulation would take the negatives of its own micro-batch alone."""
+    """Raise ValueError where gradient accumulation would leave the negatives of one micro-batch only."""
     if accumulate > 1:
         raise ValueError(
             f"accumulate={accumulate} contrasts {what} within their micro-batch alone; set accumulate=1, and "

@@ -22,10 +22,12 @@ from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.distributed import model_class
 
+METRICS = "metrics.jsonl"
+
 
 @dataclass
 class Clock:
-    """Wall and CPU seconds since it was made, with those of finished children; `cpu=0.0` counts the whole process."""
+    """Wall and CPU seconds since its start, finished child processes included; `cpu=0.0` counts the whole process."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=lambda: sum(os.times()[:4]))
@@ -36,7 +38,7 @@ class Clock:
         return {"wall_s": round(now.wall - self.wall, 1), "cpu_s": round(now.cpu - self.cpu, 1)}
 
     def add(self, earlier: dict[str, float]) -> None:
-        """Add seconds from before it was made."""
+        """Add the seconds of an earlier clock."""
         self.wall -= earlier["wall_s"]
         self.cpu -= earlier["cpu_s"]
 
@@ -115,3 +117,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Read the record of a folder."""
     record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return record
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Read the logged metrics of a run, oldest first."""
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]

@@ -15,17 +15,24 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
-from qkv.scripts.common.run_folder import CHECKPOINTS, FREE, LOCK, METRICS, STATE
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop, Step
-from qkv.scripts.training.record import Clock, read_record
+from qkv.scripts.training.record import METRICS, Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
 from qkv.scripts.training.state import MODEL, capture, load_weights, restore
 
+# The folder of checkpoints, the state in each, and the lock of a process that writes to such a folder or to a sweep.
+CHECKPOINTS, STATE, LOCK = "checkpoints", "state.json", ".lock"
+# Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
+FREE = {
+    "accumulate", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
+    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
+    "tracker", "workers",
+}  # fmt: skip
 SHARE = 0.03  # of the time, for saving by the clock
 
 
@@ -92,7 +99,7 @@ def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Pa
 
 
 def comparable(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a resumed training must keep: those of recipe and config, and the hash of the data."""
+    """Return the fields that a resumed training must keep: recipe, config and the hash of the data."""
     recipe = {name: value for name, value in record["recipe"].items() if name not in FREE}
     groups = {"model": recipe.pop("model"), "augment": recipe.pop("augment"), "config": record["config"]}
     nested = {f"{group}.{name}": value for group, fields in groups.items() for name, value in fields.items()}
@@ -137,7 +144,7 @@ class CheckpointManager:
         self.saved, self.cost = time.monotonic(), 0.0  # when the last save began, and its seconds
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
-        """Log an evaluation, and return whether it is the best so far of a watched metric, and so to be saved."""
+        """Log an evaluation, and return whether to save it as the best so far of a watched metric."""
         best = self.early_stopping.update(self.loop.done, results)
         self.logger.best = self.early_stopping.sentence
         self.logger.log_evaluation(self.loop.done, results)
@@ -168,7 +175,7 @@ class CheckpointManager:
         self.cost = time.monotonic() - self.saved
 
     def interrupt(self, handler: SignalHandler) -> NoReturn:
-        """End a training whose state is saved, on all processes, by Interrupted, which says how to resume it."""
+        """End a saved training on all processes, by Interrupted with the command that resumes it."""
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
         message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"

@@ -15,9 +15,7 @@ from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import replacing
-from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
-from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence as split_sentence
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
@@ -26,19 +24,20 @@ from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
+from qkv.scripts.training.accelerator import build_accelerator, full_model, keep_freed_memory, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
-from qkv.scripts.training.record import Clock, describe, write_record
+from qkv.scripts.training.record import Clock, describe, read_metrics, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
 from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
 
-# Models that are trained without a head.
-HEADLESS = ("QkvDualEncoderModel",)
+CURVE = "curve.png"
+# The architectures that can be trained; the dual encoder has no head.
+TRAINED = [name for name in modeling.__all__ if "For" in name or name == "QkvDualEncoderModel"]
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Run:
     is_main: bool
 
     def save(self) -> None:
-        """Write the record as it is now."""
+        """Write the record."""
         self.record["time"] |= self.clock.read()
         write_record(self.folder, self.record)
 
@@ -161,9 +160,8 @@ def load_task(recipe: Recipe) -> Task:
 
 def architecture_of(recipe: Recipe) -> Any:
     """Return the recipe's model class; ValueError for an unknown one, or an unknown field of its config."""
-    architectures = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
-    if recipe.model.architecture not in architectures:
-        hint = did_you_mean(recipe.model.architecture, architectures, "architectures")
+    if recipe.model.architecture not in TRAINED:
+        hint = did_you_mean(recipe.model.architecture, TRAINED, "architectures")
         raise ValueError(f"there is no architecture {recipe.model.architecture!r}; {hint}")
     architecture: Any = getattr(modeling, recipe.model.architecture)
     known = architecture.config_class.known_fields()
@@ -183,7 +181,7 @@ def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 
 
 def fit(loop: Loop, run: Run) -> None:
-    """Take the steps that are left, evaluate, and write the model and the record on the main process."""
+    """Take the remaining steps, evaluate, and write the model and the record on the main process."""
     loop.task.data.invalid_records.open(run.folder, is_main=run.is_main)
     seed_ranks(loop.accelerator, loop.recipe.seed)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
@@ -197,7 +195,7 @@ def fit(loop: Loop, run: Run) -> None:
         take_steps(manager)
     if early_stopping.step != loop.done:
         manager.load_best()
-    # Once, with the weights that are kept, so that nothing is chosen by the test split.
+    # Once, with the final weights, so that the test split decides nothing.
     with phase("evaluating the test split"):
         tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     logger.log_evaluation(loop.done, tested)
@@ -226,7 +224,7 @@ def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> 
 
 
 def take_steps(manager: CheckpointManager) -> None:
-    """Take the steps that are left, and evaluate and save on the way; Interrupted after a signal."""
+    """Take the remaining steps, with evaluations and checkpoints; Interrupted after a signal."""
     loop, recipe = manager.loop, manager.loop.recipe
     validation = {name: split for name, split in loop.task.splits.items() if name != "test"}
     is_main = loop.accelerator.is_main_process

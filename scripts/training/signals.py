@@ -46,7 +46,7 @@ class SignalHandler:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Record a signal; the third restores the earlier handlers, and is raised again."""
         if self.speaks:
-            # Not by print, in the middle of which the signal may have come.
+            # Not by print, which the signal may have interrupted.
             os.write(2, f"\nqkv: {SAID[self.count]}\n".encode())
         self.count += 1
         self.number = number

@@ -53,7 +53,7 @@ class StreamLoader:
             yield batches, {name: shard.state() for name, shard in shards.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore the positions of this process's shards from those of all processes."""
+        """Restore the positions of this process's shards from the state of all processes."""
         if len(state) != self.recipe.data.shards:
             raise ValueError(f"the checkpoint has {len(state)} shards, the recipe shards={self.recipe.data.shards}")
         self.states = {str(number): state[str(number)] for number in self.own}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from processes import launch
-from qkv.scripts.common.run_folder import read_metrics
+from qkv.scripts.training.record import read_metrics
 
 WORKER = Path(__file__).with_name("kill_worker.py")
 STEPS, BATCH = 12, 8

@@ -18,7 +18,7 @@ from PIL import ExifTags, Image, ImageOps
 from checkout import ROOT
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.image import read_image
+from qkv.scripts.data.image import upright_image
 from qkv.scripts.data.readers import Row, delimiter_of, read_rows
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.loading import load
@@ -190,9 +190,11 @@ def check_recipe(path: Path, whole: bytes, recipe: Any) -> None:
 
 ROWS = 'text,label\n"a, b",1\nc,0\n"d\ne",1\n'
 KINDS = {
-    "wav": Kind(wav, read_wav, check_wav, memory=memory_of_wav),
+    "wav": Kind(wav, lambda path: read_wav(path.read_bytes()), check_wav, memory=memory_of_wav),
     **{
-        kind.lower(): Kind(picture(kind), read_image, check_picture, memory=memory_of_picture)
+        kind.lower(): Kind(
+            picture(kind), lambda path: upright_image(path.read_bytes()), check_picture, memory=memory_of_picture
+        )
         for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
     },
     "csv": Kind(table("x.csv", ROWS), all_rows, check_csv, has_bad_rows),

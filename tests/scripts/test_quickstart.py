@@ -58,9 +58,9 @@ def test_it_leaves_everything_it_promises(
 
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
     expected = torch.tensor([0.0, 2.0, 1.0])
-    quickstart.check_equal(Loaded({}, {"logits": expected.clone()}), expected)
+    quickstart.check_equal({"logits": expected.clone()}, {"logits": expected})
     with pytest.raises(RuntimeError, match="logits"):
-        quickstart.check_equal(Loaded({}, {"logits": expected.nextafter(expected + 1)}), expected)
+        quickstart.check_equal({"logits": expected.nextafter(expected + 1)}, {"logits": expected})
 
 
 TEXT = "model.hidden_size=16 model.num_hidden_layers=1 model.pattern=full text.made=60 text.evaluated=4 max_steps=2"

@@ -11,8 +11,8 @@ import pytest
 
 from locks import locked_by_another
 from qkv.scripts import cli, sweep
-from qkv.scripts.common.run_folder import LOCK
 from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.resume import LOCK
 
 SMALL = ["max_steps=2", "model.hidden_size=16", "model.num_attention_heads=2", "model.num_hidden_layers=1"]
 TINY = [*SMALL, "log_every=1", "eval_every=2", "save_every=1"]

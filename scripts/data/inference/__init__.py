@@ -1,1 +1,1 @@
-"""Infer from the columns of own data what can be learned from them."""
+"""Infer the task and recipe of own data from its columns."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
@@ -44,9 +44,9 @@ Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
 
 def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
-    """Load the recipe of that name, or infer one from data of that name, and show what was inferred."""
+    """Load a recipe by its name, or infer one from data, and print the inferred values."""
     if not is_data(name):
-        if local_files(name) and name in names():
+        if is_local(name) and name in names():
             say(f"{name} is the recipe of this name; write ./{name} for the data here")
         return load(name, words)
     recipe, inferred = infer(name, words)
@@ -66,10 +66,10 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         raise ValueError(f"task={task!r} is not known; {did_you_mean(str(task), list(SETTINGS), 'tasks')}")
     for key, value in pairs(resolve([word for word in words if not word.startswith("task=")]), "text.label=kind"):
         assign(given, key, value)
-    streaming, has_validation = not local_files(where), "validation" in splits(where)
+    streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
     task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
-    name = re.sub(r"[^\w.-]+", "-", Path(where).stem if local_files(where) else where)
+    name = re.sub(r"[^\w.-]+", "-", Path(where).stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
     usual = values.pop("epochs")
@@ -122,7 +122,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 
 
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
-    """Return the likeliest task and its columns by role, among those that are asked for; ValueError for none."""
+    """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -146,7 +146,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
-    """Yield the tasks of texts, the likeliest first, each with its columns, of which some may be missing."""
+    """Yield the tasks of texts, the likeliest first, each with its columns, None where one is missing."""
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
     text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(couples, (None, None))

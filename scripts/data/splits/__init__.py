@@ -1,1 +1,1 @@
-"""Divide own data into splits, and find rows that two of them share."""
+"""Divide own data into splits, and find rows that two splits share."""

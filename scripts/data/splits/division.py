@@ -32,7 +32,7 @@ class Division:
         return {name: tables[source].select(own) for name, (source, own) in self.rows.items()}
 
     def of_lists(self, lists: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Divide lists; no lists stay none."""
+        """Divide lists by split; empty for no lists."""
         return {name: [lists[at][row] for row in own] for name, (at, own) in (self.rows if lists else {}).items()}
 
 
@@ -176,7 +176,7 @@ def stratified(
     left = {label: own[1:] for label, own in strata.items()}  # the first of each is for the training
     chosen: dict[str, list[int]] = {}
     for name, share in shares.items():
-        # Rounded so that their sum is that of the whole: those with the largest rest are rounded up.
+        # Rounded by the largest remainder, so that the sum is right.
         quotas = {label: int(size * share) for label, size in sizes.items()}
         spare = round(sum(sizes.values()) * share) - sum(quotas.values())
         for label in sorted(sizes, key=lambda each: (quotas[each] - sizes[each] * share, str(each)))[: max(spare, 0)]:
@@ -194,7 +194,7 @@ def stratified(
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """Say how the data were split, the classes of the splits, and the rows that two of them share."""
+    """Describe how the data were split, the classes of the splits, and the rows that two splits share."""
     classes = {
         name: ", ".join(f"{label} {count}" for label, count in own.items()) if len(own) < 6 else f"{len(own)} classes"
         for name, own in report.get("classes", {}).items()

@@ -11,7 +11,6 @@ import torch
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
-from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.resources import table
 from qkv.scripts.lab.history.activations import measure_activations
 from qkv.scripts.lab.history.gradients import gradients_by_distance
@@ -19,6 +18,7 @@ from qkv.scripts.lab.history.lengths import measure_stacks
 from qkv.scripts.lab.history.models import COMPARED, LETTERS, build_models
 from qkv.scripts.lab.history.quality import Curriculum, accuracy, train_in_turns
 from qkv.scripts.lab.history.speed import measure_layers, time_steps
+from qkv.scripts.training.accelerator import keep_freed_memory
 from qkv.scripts.training.record import Clock
 
 

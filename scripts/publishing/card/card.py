@@ -62,7 +62,7 @@ def make_card(record: Record, **place: Any) -> ModelCard:
 def plain_card(
     config: dict[str, Any], *, name: str, certificate: dict[str, Any] | None = None, **place: Any
 ) -> ModelCard:
-    """Return the card of a model of which only the config is known, and perhaps the certificate of a conversion.
+    """Return the card of a model from its config and, if any, the certificate of its conversion.
 
     It says that nothing was measured. ValueError for a config that names no class, and for a wrong certificate.
     """

@@ -75,7 +75,7 @@ def describe(name: str, config: Config, architecture: str, **place: Any) -> Card
 
 
 def frontend(config: Config, auto_class: str) -> str:
-    """Return the kind of input of a model; the encoder's where there is one."""
+    """Return the kind of input of a model, or of its encoder."""
     if "vision_config" in config:
         return "both"
     if auto_class == "AutoModelForCausalLM":  # also a decoder alone of a model of speech
@@ -112,7 +112,7 @@ def counterpart(config: Config, architecture: str) -> tuple[str, str] | None:
     model_class = getattr(modeling, architecture, None)
     if model_class is None:
         raise ValueError(f"there is no architecture {architecture!r} in this qkv")
-    with torch.device("meta"):  # names of weights are asked for, never their numbers
+    with torch.device("meta"):  # only names of weights are needed
         model = model_class(model_class.config_class.from_dict(config))
     try:
         conversion = chosen(our_conversions(model), model.config)

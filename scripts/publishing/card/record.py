@@ -1,4 +1,4 @@
-"""Read from the record of a training the facts that a card does not show as they stand, and its YAML head."""
+"""Derive facts for a card, and its YAML head, from the record of a training."""
 
 import re
 import shlex
@@ -58,7 +58,7 @@ def is_own(record: Record) -> bool:
 
 
 def is_other_than_translation(record: Record) -> bool:
-    """Tell whether texts were written from others of which no recipe says that they are translations."""
+    """Tell whether the targets of a seq2seq run may be anything but translations."""
     return is_own(record) and record["task"]["kind"] == "translation" and not record["recipe"]["title"]
 
 
@@ -97,7 +97,7 @@ def printable(text: str) -> str:
 
 
 def facts_of(record: Record) -> dict[str, Any]:
-    """Return the facts about own data that the template does not read from the record; nothing for other data."""
+    """Return the facts about own data that the template lacks in the record; empty for example data."""
     if not is_own(record):
         return {}
     rows, truncated = class_rows(record), record["data"].get("truncated", {})

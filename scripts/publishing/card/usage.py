@@ -1,4 +1,4 @@
-"""Write the Python programs of a card; test_usage.py runs them as they stand there."""
+"""Write the Python programs of a card; test_usage.py runs them unchanged."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def programs(subject: CardModel, prompt: str | list[str] = "", usage: str = "", 
         "text": quoted(prompt or (PROTEIN if is_of_proteins else SENTENCE)),
         "masked": quoted(prompt or "The sky is {mask}."),
         "labels": quoted(prompt.split(", ") if isinstance(prompt, str) and prompt else prompt or ["a cat", "a dog"]),
-        # The recipe's labels as they stand, where the pipeline would make each a sentence of its own.
+        # The recipe's labels unchanged; by default the pipeline puts each into a sentence.
         "hypothesis": ', hypothesis_template="{}"' if prompt else "",
         "room": room(subject.config),
         "ends": bool(subject.config.get("is_encoder_decoder")),
@@ -43,7 +43,7 @@ def programs(subject: CardModel, prompt: str | list[str] = "", usage: str = "", 
 
 
 def quoted(value: Any) -> str:
-    """Return a text, or a list of them, as it stands in a program."""
+    """Return a text or a list of texts as a Python literal."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -52,7 +52,7 @@ def flattened(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> 
     for owner in heads.values():
         models.add(owner.__module__)
     if "PLANS" in models.names():
-        models.add("qkv.modeling.fast_paths")  # which registers with the core, and is imported by none of it
+        models.add("qkv.modeling.fast_paths")  # which registers with the core, and is not imported by it
     models.reduce([owner.__name__ for owner in heads.values()], unused)
     borrowed = sorted(models.borrowed.keys() & models.names())
     models.imports += ast.parse(f"from .{config_file} import {', '.join(borrowed)}").body

@@ -29,7 +29,7 @@ class Statement:
 
 @cache
 def statement(text: str) -> Statement:
-    """Parse a statement; most are those of the code of other configs, too."""
+    """Parse a statement; cached, because configs share most statements."""
     (node,) = ast.parse(text).body
     return Statement(text, node, frozenset(defined(node)), frozenset(names_in(node)))
 
@@ -129,7 +129,7 @@ class Joined:
 def import_lines(imports: Iterable[Any], used: Collection[str]) -> str:
     """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
     rows: set[tuple[bool, str, str]] = set()
-    members: dict[tuple[str, str], set[str]] = defaultdict(set)  # a renamed name has a line of its own
+    members: dict[tuple[str, str], set[str]] = defaultdict(set)  # a renamed name has a separate line
     for node, alias in ((each, alias) for each in imports for alias in each.names):
         if (alias.asname or alias.name).partition(".")[0] not in used:
             continue
@@ -154,7 +154,7 @@ def from_import(module: str, names: Collection[str]) -> str:
 
 
 def without_rows(table: Statement, words: Collection[str]) -> Statement:
-    """Return a statement whose tables with string keys have no row for these words."""
+    """Drop the rows of these words from the tables with string keys in a statement."""
     text = table.text
     if is_block(table.node):
         return table
@@ -176,7 +176,7 @@ def is_block(node: ast.stmt) -> bool:
 
 
 def defined(node: ast.stmt) -> list[str]:
-    """Return the names that a top-level statement defines, those in both branches of an `if` included."""
+    """Return the names that a top-level statement defines, in both branches of an `if`."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.If):

@@ -1,4 +1,4 @@
-"""Know the releases of transformers that code was tested with: those of this qkv, and those that a folder states."""
+"""Compare the releases of transformers that this qkv was tested with, and that a published folder states."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ STATED = re.compile(
     r"^# Made from qkv .*\n# Tested with transformers (?P<oldest>\d{1,4}\.\d{1,4}) to (?P<newest>\d{1,4}\.\d{1,4})\.$",
     re.MULTILINE,
 )
-# The header of a file ends within so many characters.
+# Characters that hold the header of a file.
 BEGINNING = 2000
 
 logger = logging.get_logger(__name__)

@@ -53,7 +53,7 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     options.step("read the model")
     trained = read_model_source(source, options)
     options.step("build the folder")
-    # Before the card, for conversion says best why there is no native form.
+    # Before the card, because conversion explains best why there is no native form.
     model: Any = to_transformers(trained.model) if options.native else trained.model
     is_kept = built is not None and options.record is None and (built / README).is_file()
     card, files = kept_card(built) if built and is_kept else card_of(trained, place, options)
@@ -99,7 +99,7 @@ def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
 
 
 def check_ours(model_type: str, name: str, remedy: str) -> None:
-    """Raise ValueError for a model that is none of qkv's."""
+    """Raise ValueError for a model that is not qkv's."""
     if not model_type.startswith("qkv_"):
         raise ValueError(f"{name} is a {model_type} model, not one of qkv's; `{remedy}` makes it one")
 
@@ -134,7 +134,7 @@ def kept_card(folder: Path) -> tuple[Card, Mapping[str, bytes]]:
 
 
 def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> tuple[Card, Mapping[str, bytes]]:
-    """Return the card, of a training where there is a record and else of the config alone, and its pictures."""
+    """Return the card, from the record of a training or from the config alone, and its pictures."""
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
     known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:

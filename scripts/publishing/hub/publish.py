@@ -23,7 +23,7 @@ from qkv.scripts.publishing.integrity.signature import sign, signer
 
 
 class PublishError(RuntimeError):
-    """The Hub did not take a model; one sentence says why."""
+    """The Hub rejected a model, for the reason in one sentence."""
 
 
 def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:

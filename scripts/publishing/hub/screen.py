@@ -1,4 +1,4 @@
-"""Scan a folder before it is published: only files that a model needs, and in them nothing of this machine.
+"""Scan a folder before it is published: only files that a model needs, without secrets or traces of this machine.
 
 Names of files and all texts are searched for secrets, by their form and by the values of this environment's secret
 variables. Configs, code, card and templates may not hold absolute paths and the names of this user and machine either;
@@ -34,11 +34,11 @@ PASSWORDS: Patterns = [("a password or key, by its name", re.compile(TABLES["pas
 
 
 class UnfitError(ValueError):
-    """A folder holds what may not be published; one sentence names each file, the place in it, and what it is."""
+    """A folder holds secrets or traces of this machine; one sentence names each with its file and line."""
 
 
 def scan(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
-    """Return {name: path} of a folder's files if all may be published; UnfitError names those that may not.
+    """Return {name: path} of a folder's files; UnfitError names the files that may not be published.
 
     `public` are names and paths, such as the owner of the repository, that everybody may read. Secrets never are.
     """
@@ -102,7 +102,7 @@ def text_of(path: Path, kind: str) -> str:
 
 @cache
 def forms() -> Patterns:
-    """Return the forms of secrets, ours before those of detect-secrets, whose names are less exact."""
+    """Return the forms of secrets: ours, and then the forms of detect-secrets, whose names are less exact."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 

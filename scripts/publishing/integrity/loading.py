@@ -1,4 +1,4 @@
-"""Load a saved model as its users do: quietly in this process, or in a process of its own that has no qkv."""
+"""Load a saved model as its users do: quietly in this process, or in a separate process without qkv."""
 
 import json
 import os
@@ -61,15 +61,10 @@ def auto_class(config: dict[str, Any], architecture: str) -> str | None:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The report on a loaded model, the tensors of its output, and the pipeline's answer."""
+    """The report on a loaded model, and the tensors of its output."""
 
     report: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def answer(self) -> Any:
-        """Return the pipeline's result, None where none was asked for."""
-        return self.report.get("answer")
 
 
 def load_in_clean_process(
@@ -115,13 +110,13 @@ def write_job(job: Job, folder: Path) -> Path:
 
 
 def read_loaded(folder: Path) -> Loaded:
-    """Return what a job left in its folder."""
+    """Read the report and outputs of a job."""
     report, outputs = json.loads((folder / "report.json").read_text(encoding="utf-8")), folder / "outputs"
     return Loaded(report, load_file(outputs) if outputs.is_file() else {})
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """Return the environment variables without those that help Python or Hugging Face find local files."""
+    """Return the environment without the variables by which Python or Hugging Face find local files."""
     helpful = ("PYTHON", "HF_", "TRANSFORMERS_")
     ours = {name: value for name, value in os.environ.items() if not name.startswith(helpful)}
     return {**ours, "HF_HOME": str(home / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -1,4 +1,4 @@
-"""Sign a folder with a person's key, or keyless by their login, and say whether a folder is what somebody signed.
+"""Sign a folder with a key, or keyless with a login, and verify signatures.
 
 The format is that of OpenSSF Model Signing, written and read by its own library, so that others verify it as well.
 """
@@ -34,7 +34,7 @@ class SignedFiles:
         return config.hash(self.folder, files_to_hash=covered(self.folder))
 
     def add_ignored_paths(self, **_: Any) -> None:
-        """Ignore nothing more, whatever the signature asks for."""
+        """Ignore no more paths, even those that the signature lists."""
 
 
 def covered(folder: Path) -> list[Path]:
@@ -73,7 +73,7 @@ def configured(use: Callable[..., Any], reason: str, **options: Any) -> Any:
 
 
 def password(path: Path) -> bytes | None:
-    """Return the password of an encrypted key: the environment's, or one that is typed at a terminal."""
+    """Return the password of an encrypted key, from the environment or typed at a terminal."""
     if b"ENCRYPTED" not in path.read_bytes():
         return None
     secret = os.environ.get(PASSWORD)
@@ -85,7 +85,7 @@ def password(path: Path) -> bytes | None:
 
 
 def signature_row(folder: Path, signed_by: str | os.PathLike[str] | None) -> Row:
-    """Compare all files of a folder with the files that somebody signed: the key in a file, or IDENTITY,ISSUER."""
+    """Compare all files of a folder with its signature by the key in a file, or by IDENTITY,ISSUER."""
     path = folder / SIGNATURE
     if signed_by is None:
         return Row(CHECK, detail=f"{SIGNATURE}, not compared; name with --signed-by who signed", skipped=True)

@@ -49,7 +49,7 @@ from qkv.scripts.publishing.integrity.signature import CHECK, signature_row
 
 IDENTITY = re.compile(r"[0-9a-f]{16,64}")
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token")
-# Outputs of code of another version may differ from those of the installed code by so much of the largest.
+# Tolerance between outputs of the installed code and of another version, relative to the largest output.
 TOLERANCE = 1e-5
 Outputs = dict[str, Tensor]
 
@@ -145,7 +145,7 @@ def checked(source: str | os.PathLike[str], options: dict[str, Any]) -> dict[str
 def checks(
     folder: Path, expect: str | Path | None, *, trusted: bool, signed_by: str | os.PathLike[str] | None = None
 ) -> Iterator[Row]:
-    """Yield every check in order; loads only where the files have no findings, and reads nothing that is not signed."""
+    """Yield every check in order; load only where the files have no findings, and stop at a wrong signature."""
     if signed_by is not None or (folder / SIGNATURE).is_file():
         signature = signature_row(folder, signed_by)
         yield signature

@@ -1,9 +1,8 @@
 """Resolve the keys that people type: names of transformers' Trainer and short names, and fields without their group."""
 
 from collections.abc import Sequence
-from functools import cache
 
-from qkv.scripts.common.phases import say
+from qkv.scripts.common.phases import say_once
 from qkv.scripts.common.words import nearest
 from qkv.scripts.recipes.keys import config_meanings, recipe_fields
 
@@ -37,11 +36,11 @@ ALIASES = {
     "activation": "model.hidden_act",
     "dropout": "model.embedding_dropout model.attention_dropout model.residual_dropout",
 }
-SIMILAR = 0.76  # how like a key has to be, from 0 to 1, to be suggested among so many
+SIMILAR = 0.76  # least similarity, from 0 to 1, of a suggested key
 
 
 def resolve(words: Sequence[str]) -> list[str]:
-    """Return `key=value` words under the keys of recipes, and print each alias; other words stay as they are."""
+    """Replace aliases in `key=value` words by the keys of recipes, and print each replacement."""
     resolved: list[str] = []
     for typed in words:
         key, equals, value = typed.partition("=")
@@ -67,6 +66,3 @@ def fields_of(typed: str) -> list[str]:
     close = nearest(key, list(names | ALIASES), SIMILAR)
     hint = f"did you mean {(ALIASES | names)[close]!r}?" if close else "qkv train RECIPE --help lists the fields"
     raise ValueError(f"unknown key {typed!r}; {hint}")
-
-
-say_once = cache(say)

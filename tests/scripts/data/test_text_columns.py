@@ -12,7 +12,6 @@ from qkv.scripts.data.text_columns import (
     as_list,
     check_folded,
     check_tagged,
-    contact_map,
     partners_of,
     read_tagged_words,
 )
@@ -81,4 +80,3 @@ def test_tags_that_cannot_be_learned_are_refused(tmp_path: Path) -> None:
 def test_pairs_may_cross_in_brackets_of_another_kind() -> None:
     assert partners_of("((.[[)).]]").tolist() == [6, 5, -1, 9, 8, 1, 0, -1, 4, 3]
     assert partners_of("(.)<>,").tolist() == [2, -1, 0, 4, 3, -1]
-    assert contact_map("(.)").tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]

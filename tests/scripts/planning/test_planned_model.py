@@ -9,9 +9,9 @@ import qkv
 import tables
 from errors import raises_sentence
 from qkv import modeling
-from qkv.scripts.common.heads import HEADS
+from qkv.scripts.common.heads import HEADS, head_of
 from qkv.scripts.planning.inputs import INPUTS, SHAPES
-from qkv.scripts.planning.planned_model import TRAINED, find, trained_head
+from qkv.scripts.planning.planned_model import TRAINED, find
 from qkv.scripts.planning.simulate import count_parameters
 
 SMALL = "hidden_size=32 num_hidden_layers=2 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
@@ -27,7 +27,7 @@ def test_a_preset_has_the_head_of_its_paper(name: str) -> None:
 
 
 def test_every_trained_head_has_inputs() -> None:
-    heads = {trained_head(name).ending for name in TRAINED}
+    heads = {head_of(name).ending for name in TRAINED}
     assert heads == {head.ending for head in HEADS} - {"Model", "TextEncoder"} and set(TRAINED) <= set(modeling.__all__)
     assert {head.inputs for head in HEADS} == INPUTS.keys()
     assert {kind for head in HEADS for kind in head.targets.values()} == SHAPES.keys()

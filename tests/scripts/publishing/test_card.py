@@ -178,8 +178,6 @@ def test_the_metadata_is_read_by_the_hub(tmp_path: Path) -> None:
 
 # One run alone.
 ALONE = {name: value for name, value in RECORD.items() if name != "comparison"}
-SIZES = {**RECORD["data"], "sizes": {"test": 360, "photographs": 20, "group: left-handed": 30}}
-SCORED = {"test": {"accuracy": 0.5}}
 
 
 def section(title: str, record: dict[str, Any]) -> str:
@@ -191,11 +189,6 @@ def section(title: str, record: dict[str, Any]) -> str:
     ("word", "fields"),
     [
         ("another seed", {"comparison": {"seeds": [0, 1, 2], "models": {}}}),
-        ("data from elsewhere", {"metrics": {**SCORED, "photographs": {"accuracy": 0.5}}, "data": SIZES}),
-        ("calibration", {"metrics": {"test": {"ece": 0.1}}}),
-        ("fairness", {"metrics": {**SCORED, "group: left-handed": {"accuracy": 0.5}}, "data": SIZES}),
-        ("energy", {"energy": {"training_j": 5.0, "counters": ["package-0"]}}),
-        ("speed and memory", {"metrics": {"test": {"examples_per_second": 9.0}}}),
         ("a GPU", {"device": {**RECORD["device"], "type": "cuda"}}),
     ],
 )
@@ -209,12 +202,10 @@ def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
     recipe = {**RECORD["recipe"], "watch": "validation loss"}
     device = {**RECORD["device"], "processor": "Some CPU", "cores": 4, "memory_gib": 8}
     rivals = {"baselines": {"SVM": {"test": {"accuracy": 0.9833}}}}
-    energy = {"energy": {"training_j": 1234.5, "counters": ["package-0", "package-1"]}}
-    record = ALONE | rivals | energy | {"recipe": recipe, "steps": {"taken": 1200, "kept": 960}, "device": device}
+    record = ALONE | rivals | {"recipe": recipe, "steps": {"taken": 1200, "kept": 960}, "device": device}
     results, facts = section("Results", record), section("Training", record)
     assert "step 960 of 1,200, the best by validation loss" in results and "| optimizer steps | 1,200 |" in facts
     assert re.search(r"\| SVM \|.* 98.33 % \|", results) and "Some CPU, 4 cores, 8 GiB of memory |" in facts
-    assert "1,234 J in training" in facts and "not measured" in section("Training", ALONE)
 
 
 def test_places_on_a_machine_are_left_out_of_the_command() -> None:

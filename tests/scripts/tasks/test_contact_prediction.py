@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from errors import raises_sentence
-from qkv.scripts.data.text_columns import SecondaryStructures, contact_map
+from qkv.scripts.data.text_columns import SecondaryStructures
+from qkv.scripts.lab.baselines import contact_map
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks.contact_prediction import TEMPLATES, ContactPrediction
 from qkv.scripts.training.run import build

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.stream import Position, Shard
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import LONGEST, first, shorten
+from qkv.scripts.training.record import read_metrics
 from qkv.scripts.training.run import train
 from recipes import LINES, STAND_INS, tiny_words, write_data
 

@@ -1,6 +1,9 @@
 """Strategies of recipe and launcher: each gives its Accelerator, contradictions are refused, processes decide once."""
 
 import os
+import platform
+import subprocess
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +135,31 @@ def test_models_that_cannot_be_sharded_are_refused() -> None:
         distribution.check_layerdrop(config, 2)
     with pytest.raises(ValueError, match="fsdp_version: 2"):
         distribution.enable_fsdp_on_cpu(SimpleNamespace(), SimpleNamespace(fsdp_version=1))
+
+
+FAULTS = """
+import resource, sys
+import torch
+from qkv.scripts.training.accelerator import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+given_back = faults()
+keep_freed_memory(torch.device("cpu"))
+print(given_back, [faults() for _ in range(8)][-1])  # the first ones make the heap grow
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_memory_that_is_kept_is_not_cleared_by_the_kernel_again() -> None:
+    output = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
+    given_back, kept = map(int, output.split())
+    assert given_back > 4 * 2**26 // 2**21  # at least one fault for every huge page of four tensors
+    assert kept < 16
 
 
 # Several processes decide once ----------------------------------------------------------------------------------------

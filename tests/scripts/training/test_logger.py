@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 
 from qkv.scripts.common import extras
 from qkv.scripts.common.extras import MissingExtraError
-from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training import trackers
 from qkv.scripts.training.logger import MetricLogger, draw_curve
 from qkv.scripts.training.loop import Step
+from qkv.scripts.training.record import read_metrics
 from recipes import recipe_of
 
 RECIPE = recipe_of(max_steps=5, log_every=2, batch_size=3)

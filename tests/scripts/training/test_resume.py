@@ -11,11 +11,10 @@ from safetensors.torch import load_file
 
 from fake_clock import FakeClock
 from locks import locked_by_another
-from qkv.scripts.common.run_folder import LOCK
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training import resume
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import finished_record, locked_folder
+from qkv.scripts.training.resume import LOCK, finished_record, locked_folder
 from tiny_training import go, manager, result, take_steps
 
 

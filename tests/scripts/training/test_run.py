@@ -17,11 +17,11 @@ import qkv
 from locks import is_refused
 from qkv.scripts.cli import main
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.run_folder import LOCK, read_metrics
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks.task import fingerprint_of
 from qkv.scripts.training import record
-from qkv.scripts.training.record import read_record
+from qkv.scripts.training.record import read_metrics, read_record
+from qkv.scripts.training.resume import LOCK
 from qkv.scripts.training.run import Run, train
 from scale_worker import fresh_state
 
