@@ -24,8 +24,8 @@ is compared, at 1e-4 unless the program rounds. Of recurrent models and audio en
 """
 ROWS: list[str] = []
 PROGRAMS = (
-    "torch transformers peft trl sentence-transformers setfit lm-eval onnxruntime captum torchao optuna lightning "
-    "bitsandbytes evaluate bertviz gradio openai gguf"
+    "torch transformers peft trl sentence-transformers setfit lm-eval onnxruntime captum torchao lightning "
+    "bitsandbytes bertviz gradio openai gguf"
 ).split()
 
 

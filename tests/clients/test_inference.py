@@ -1,4 +1,4 @@
-"""Programs that use a model as it is: attribution, drawings, decoding, evaluation, pages, weights of few bits."""
+"""Programs that use a model as it is: attribution, drawings, evaluation, pages, weights of few bits."""
 
 import copy
 import json
@@ -27,7 +27,6 @@ from transformers import (
     TorchAoConfig,
     pipeline,
 )
-from transformers.generation.streamers import BaseStreamer
 
 import tiny
 
@@ -92,76 +91,7 @@ for view in ("head_view", "model_view"):
 
 PROMPT = torch.arange(10, 22).repeat(2)[None]
 SETTINGS = {"max_new_tokens": 16, "min_new_tokens": 16, "do_sample": False, "pad_token_id": 1}
-DECODERS = dict.fromkeys(("llama", "gpt2", "mistral"), AutoModelForCausalLM)
-
-
-@enter("generate", "drafts of a smaller model", DECODERS)
-def draft_by_a_model(model: PreTrainedModel, folder: Path) -> Tensor:
-    is_stock = not type(model).__name__.startswith("Qkv")
-    helper = models.both("llama", AutoModelForCausalLM, num_hidden_layers=1)[is_stock]
-    return draft(model, assistant_model=helper)
-
-
-@enter("generate", "drafts of the prompt", DECODERS)
-def draft_by_the_prompt(model: PreTrainedModel, folder: Path) -> Tensor:
-    return draft(model, prompt_lookup_num_tokens=3)
-
-
-def draft(model: PreTrainedModel, **helper: Any) -> Tensor:
-    text = model.generate(PROMPT, **SETTINGS, **helper)
-    assert torch.equal(text, model.generate(PROMPT, **SETTINGS))
-    return text
-
-
-class Collected(BaseStreamer):
-    """Tokens in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-
-    def put(self, value: Tensor) -> None:
-        self.tokens += value.flatten().tolist()
-
-    def end(self) -> None:
-        self.tokens.append(-1)
-
-
-@enter("generate", "a stream of tokens", dict.fromkeys(("llama", "gpt2", "bloom"), AutoModelForCausalLM))
-def stream(model: PreTrainedModel, folder: Path) -> list[int]:
-    streamer = Collected()
-    text = model.generate(PROMPT, streamer=streamer, **SETTINGS)
-    assert streamer.tokens == [*text[0].tolist(), -1]
-    return streamer.tokens
-
-
 TEXTS = ["one", "a dog", "what is 1 + 2?", "three.", "zebra", "x"]
-NAMES = {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
-
-
-@enter("evaluate", "text-classification", CLASSIFIERS, num_labels=3)
-def evaluated(model: PreTrainedModel, folder: Path) -> list[int]:
-    """The predictions by which an evaluator of `evaluate` computes its metric; other metrics are on the Hub."""
-    evaluate, datasets = installed("evaluate"), installed("datasets")
-
-    class Agreement(evaluate.Metric):  # type: ignore[misc]
-        def _info(self) -> Any:
-            features = datasets.Features({name: datasets.Value("int64") for name in ("predictions", "references")})
-            return evaluate.MetricInfo(description="", citation="", features=features)
-
-        def _compute(self, predictions: list[int], references: list[int]) -> dict[str, Any]:
-            share = sum(map(int.__eq__, predictions, references)) / len(references)
-            return {"agreement": share, "predictions": predictions}
-
-    predict = pipeline("text-classification", model=model, tokenizer=models.tokenizer(), device="cpu")
-    own = [NAMES[answer["label"]] for answer in predict(TEXTS)]
-    assert len(set(own)) > 1
-    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [own[0]] * len(own)})
-    options = {"data": rows, "metric": Agreement(), "label_mapping": NAMES, "tokenizer": models.tokenizer()}
-    found = evaluate.evaluator("text-classification").compute(model, **options)
-    assert found["predictions"] == own and found["agreement"] == own.count(own[0]) / len(own)
-    return own
-
-
 PAIRS = [("what is 1 + 2?", " 3"), ("a", "bc"), ("which letter is next: x, y,", " z.")]
 
 

@@ -16,10 +16,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
-    DataCollatorWithFlattening,
     PreTrainedModel,
-    Trainer,
-    TrainingArguments,
 )
 
 from qkv.modeling import QkvEncoderDecoderModel
@@ -122,45 +119,6 @@ def train_in_a_module(model: PreTrainedModel, folder: Path) -> list[float]:
     trainer(2).fit(again, batches, ckpt_path=folder / "half.ckpt")
     assert again.losses == whole.losses[2:] and first.losses == whole.losses[:2]
     return whole.losses
-
-
-def arguments(folder: Path, **options: Any) -> TrainingArguments:
-    settings = {"report_to": "none", "seed": 0, "per_device_train_batch_size": 4, "max_steps": 3, **options}
-    return TrainingArguments(str(folder), use_cpu=True, disable_tqdm=True, save_strategy="no", **settings)
-
-
-CLASSIFIERS = dict.fromkeys(("bert", "llama"), AutoModelForSequenceClassification)
-
-
-@enter("optuna", "a search by Trainer", CLASSIFIERS, rtol=1e-3)
-def search(model: PreTrainedModel, folder: Path) -> list[float]:
-    optuna = installed("optuna")
-    rows = [{"input_ids": [10 + number, 11, 12 + number], "labels": number % 2} for number in range(8)]
-    given = {"args": arguments(folder), "train_dataset": rows, "eval_dataset": rows}
-    best = Trainer(model_init=lambda: copy.deepcopy(model), **given).hyperparameter_search(
-        hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)},
-        compute_objective=lambda metrics: metrics["eval_loss"],
-        n_trials=3,
-        backend="optuna",
-        sampler=optuna.samplers.RandomSampler(seed=0),
-    )
-    return [best.objective, best.hyperparameters["learning_rate"]]
-
-
-DECODERS = dict.fromkeys(("llama", "mistral", "gpt2"), AutoModelForCausalLM)
-
-
-@enter("Trainer", "DataCollatorWithFlattening", DECODERS, rtol=1e-3)
-def train_packed(model: PreTrainedModel, folder: Path) -> list[float]:
-    rows = [{"input_ids": list(range(10, 13 + number))} for number in range(4)]
-    given = {"data_collator": DataCollatorWithFlattening(), "train_dataset": rows, "eval_dataset": rows}
-    trainer = Trainer(model, arguments(folder, logging_steps=1), **given)
-    before = trainer.evaluate()["eval_loss"]
-    texts = [torch.tensor([row["input_ids"]]) for row in rows]
-    alone = [model(ids, labels=ids, use_cache=False).loss.item() * (ids.shape[1] - 1) for ids in texts]
-    trainer.train()
-    together = sum(alone) / sum(ids.shape[1] - 1 for ids in texts)
-    return [before, together, *(row["loss"] for row in trainer.state.log_history if "loss" in row)]
 
 
 @pytest.mark.parametrize("each", PROGRAMS, ids=str)

@@ -6,7 +6,7 @@ from typing import Any
 import engines
 import pytest
 import torch
-from engines import ENGINES, SGLANG_STYLES, VLLM_STYLES, attention_modules, registered, serve, styles
+from engines import ENGINES, SGLANG_STYLES, VLLM_STYLES, registered, serve, styles
 from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
@@ -97,17 +97,6 @@ def test_no_value_is_read_on_the_way(config: Any, engine: str) -> None:
     with registered(engine):
         run = serve(model.to("meta"), engine, LENGTHS, device="meta")
         assert run(ids().to("meta")).shape == (sum(LENGTHS), config.hidden_size)
-
-
-@each_model
-def test_the_attention_of_each_layer_is_found_by_its_source(config: Any) -> None:
-    """vLLM: transformers/fusers/attention.py reads `forward`, and the scaling from there."""
-    model = built(config)
-    model.config._attn_implementation = "vllm"
-    found = attention_modules(model)
-    assert [found[index] for index in range(config.num_hidden_layers)] == [layer.self_attn for layer in model.layers]
-    for module in found.values():
-        assert engines.scaling_of(module) == (config.attention_multiplier or config.head_dim**-0.5)
 
 
 @each_model

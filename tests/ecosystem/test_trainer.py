@@ -6,22 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import (
-    DataCollatorForLanguageModeling,
-    DataCollatorForSeq2Seq,
     DataCollatorWithFlattening,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    default_data_collator,
 )
 
 import gradient_worker as worker
-import tiny
 from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients
 from processes import run_together
 from sampling import sampled
@@ -134,45 +128,6 @@ def test_evaluation_reports_the_loss(name: str) -> None:
     assert not (isinstance(scores, tuple) and name in ("contacts", "distances"))
 
 
-@pytest.mark.parametrize("name", sampled(["classes", "seq2seq", "images"], 3))
-def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -> None:
-    task = TASKS[name]
-    through = task.model()
-    worker.make_trainer(through, task.examples(), 4, 1).train()
-
-    stopped = task.model()
-    options = {"output_dir": str(tmp_path), "save_strategy": "steps", "save_steps": 1, "max_steps": 2}
-    worker.make_trainer(stopped, task.examples(), 4, 1, **options).train()
-    resumed = task.model()
-    trainer = worker.make_trainer(resumed, task.examples(), 4, 1, **options)
-    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    assert trainer.state.global_step == 2
-    for key, value in through.state_dict().items():
-        assert_close(resumed.state_dict()[key], value, **EXACT)
-    trainer.save_model(str(tmp_path / "final"))
-    loaded = type(resumed).from_pretrained(tmp_path / "final")
-    assert loaded.dtype == torch.float64
-    for key, value in resumed.state_dict().items():
-        assert torch.equal(loaded.state_dict()[key], value), key
-
-
-# Pairs compete, so that they do not learn one by one: theirs are the tests above.
-TRAINED = [case for case in tiny.HEADS if case in tiny.LOSSES and "return_loss" not in case.inputs()]
-
-
-@pytest.mark.parametrize("case", sampled(TRAINED, 4), ids=lambda case: case.name)
-def test_every_head_trains(case: tiny.Case) -> None:
-    model, inputs = case.build().double(), case.inputs()
-    examples = [{name: value[row] for name, value in inputs.items()} for row in range(tiny.BATCH)]
-    start = worker.start_of(model)
-    collate = worker.pad if "pixel_mask" in inputs else default_data_collator  # objects make no tensor
-    trainer = worker.make_trainer(model, examples, 1, tiny.BATCH, collate=collate)
-    assert trainer.train().training_loss > 0
-    steps = worker.moved(model, start)
-    assert all(value.isfinite().all() for value in steps.values())
-    assert next(iter(steps.values())).any()
-
-
 @pytest.mark.parametrize("name", ["seq2seq", "speech"])
 def test_sequence_to_sequence_trainer_generates_predictions(name: str, tmp_path: Path) -> None:
     model, examples = TASKS[name].model().eval(), TASKS[name].examples()
@@ -188,46 +143,11 @@ def test_sequence_to_sequence_trainer_generates_predictions(name: str, tmp_path:
 # Collators ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    words = {"[UNK]": 0, "[PAD]": tiny.PAD, "[CLS]": tiny.START, "[SEP]": tiny.END, "[MASK]": 4}
-    words |= {f"w{index}": index for index in range(5, tiny.VOCABULARY)}
-    whole_words = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    whole_words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "[PAD]", "mask_token": "[MASK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    return PreTrainedTokenizerFast(tokenizer_object=whole_words, unk_token="[UNK]", eos_token="[SEP]", **special)
-
-
-def spoken(tokenizer: PreTrainedTokenizerFast) -> list[dict[str, Any]]:
-    sentences = [" ".join(f"w{(7 * row + 3 * at) % 50 + 5}" for at in range(n)) for row, n in enumerate(worker.LENGTHS)]
-    return [{"input_ids": tokenizer(sentence)["input_ids"]} for sentence in sentences]
-
-
 def learn(model: PreTrainedModel, examples: list, collate: Any, batch_size: int) -> Gradients:
     """One step of Trainer over all examples in micro-batches."""
     start = worker.start_of(model)
     worker.make_trainer(model, examples, batch_size, ROWS // batch_size, collate=collate).train()
     return worker.moved(model, start)
-
-
-def test_collators(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Batches of transformers' collators: a step in micro-batches is one big batch."""
-    texts, model = spoken(tokenizer), TASKS["seq2seq"].model()
-    mask = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4, seed=7)
-    # It masks at random: fixed here, so that both splits see the same.
-    fixed = [{key: value[0] for key, value in mask([text]).items()} for text in texts]
-    masked = [{key: row[key].tolist() for key in ("input_ids", "labels")} for row in fixed]
-    pairs = [{**one, "labels": other["input_ids"]} for one, other in zip(texts, reversed(texts), strict=True)]
-    translate = DataCollatorForSeq2Seq(tokenizer, model=model)
-    batch = translate([dict(pair) for pair in pairs])
-    labels = batch["labels"][:, :-1]
-    assert batch["decoder_input_ids"][:, 0].eq(tiny.START).all()
-    assert torch.equal(batch["decoder_input_ids"][:, 1:], labels.where(labels != -100, tiny.PAD))
-    continued = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    for name, rows, collate in (("mlm", masked, worker.pad), ("clm", texts, continued), ("seq2seq", pairs, translate)):
-        whole, split = (learn(TASKS[name].model(), [dict(row) for row in rows], collate, size) for size in (ROWS, 2))
-        assert_same_gradients(split, whole)
-    learn(TASKS["mlm"].model(), texts, mask, 2)  # and by itself, attention mask and all
 
 
 PACKED = [

@@ -1,10 +1,9 @@
-"""The card: it follows from its record, no figure in it is from elsewhere, and what is missing is said."""
+"""The card follows from its record, and says what was not measured."""
 
 import copy
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,15 @@ import pytest
 from huggingface_hub import metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import GPT2Config, GPT2LMHeadModel
-from transformers.pipelines import SUPPORTED_TASKS
 
 import qkv
-from qkv.configuration import CONFIGS
-from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, record_card
-from qkv.scripts.publishing.card.model import CardModel, frontend, task
 from qkv.scripts.publishing.card.record import published
-from qkv.scripts.publishing.card.usage import programs
 
 CARDS = Path(__file__).resolve().parents[3] / "model_cards"
-TEMPLATE = CARDS.parent / "scripts" / "publishing" / "card" / "templates" / "card.md.j2"
 RECORDS = sorted(path.with_name("record.json") for path in CARDS.glob("*/card.md"))
 RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
-NUMBER = re.compile(r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)*(?:e[+-]?\d+)?")
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 20}
 
 
@@ -57,51 +49,11 @@ def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -
     assert record_card(copied) == path.with_name("card.md").read_text(), "run `make cards`"
 
 
-def leaves(values: Any) -> Iterator[Any]:
-    """Every value and key of a nested record, how many values a list has, and the mean of one of numbers."""
-    if isinstance(values, dict | list):
-        yield len(values) if isinstance(values, list) else None
-        if isinstance(values, list) and values and all(isinstance(value, int | float) for value in values):
-            yield sum(values) / len(values)
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from leaves(value)
-        yield from values if isinstance(values, dict) else ()
-    else:
-        yield values
-
-
-def spellings(value: Any) -> set[str]:
-    """All the ways in which a value of a record may stand on a card."""
-    if isinstance(value, bool | None):
-        return set()
-    if isinstance(value, str):
-        return set(NUMBER.findall(value))
-    forms = {f"{value}", f"{value:,}", f"{value:.4f}", f"{100 * value:.2f}", f"{round(value, 4)}", f"{value:,.0f}"}
-    return forms | {f"{value:.1e}"}
-
-
-def strays(text: str, record: dict[str, Any]) -> set[str]:
-    """Numbers on a card that neither its record says nor its template, its programs, or the page on parity."""
-    known = set().union(*(spellings(value) for value in leaves(record)))
-    known |= set(NUMBER.findall(PAGE.read_text()))
-    words = re.sub(r"\{[{%].*?[%}]\}", "", TEMPLATE.read_text(), flags=re.DOTALL)
-    prose = re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL)
-    return set(NUMBER.findall(prose)) - known - set(NUMBER.findall(words))
-
-
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
-def test_every_number_is_in_the_record(path: Path) -> None:
-    text, record = path.with_name("card.md").read_text(), json.loads(path.read_text())
-    assert len(NUMBER.findall(text)) > 50
-    assert strays(text, record) == set()
-
-
 def test_numbers_come_from_the_record() -> None:
     record = changed(metrics__test__accuracy=0.12345, parameters=987654)
     record["baselines"] = {"a rival": {"test": {"accuracy": 0.54321}}}
     text = str(make_card(record))
     assert "12.35 %" in text and "54.32 %" in text and "987,654" in text and "value: 0.1235" in text
-    assert strays(text, record) == set() and strays(text, RECORD) != set()
 
 
 def test_each_form_leads_to_the_other() -> None:
@@ -211,30 +163,6 @@ def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
 def test_places_on_a_machine_are_left_out_of_the_command() -> None:
     assert published("qkv train digits out=/home/alice/runs/x seed=1") == "qkv train digits seed=1"
     assert published("qkv train '/home/alice/my recipe.yaml'") == "qkv train 'my recipe.yaml'"
-
-
-@pytest.mark.parametrize("family", CONFIGS, ids=lambda family: family.__name__)
-def test_every_auto_class_of_a_family_has_its_task(family: type) -> None:
-    assert set(family.auto_classes) - {"AutoConfig", "AutoModelForDecision"} <= set(HUB_TASKS)  # it loads a causal LM
-
-
-# The kinds of input of the heads that do not take tokens alone.
-INPUTS = {
-    **dict.fromkeys(("AutoModelForImageClassification", "AutoModelForMaskedImageModeling"), {"patch_size": 2}),
-    "AutoModelForObjectDetection": {"backbone_config": {}},
-    "AutoModelForZeroShotImageClassification": {"vision_config": {}},
-    **dict.fromkeys(("AutoModelForCTC", "AutoModelForSpeechSeq2Seq"), {"num_mel_bins": 6}),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "config"), [*((name, INPUTS.get(name, {})) for name in HUB_TASKS), ("AutoModel", {"patch_size": 2})]
-)
-def test_a_pipeline_is_promised_exactly_where_transformers_has_one(name: str, config: dict[str, Any]) -> None:
-    kind = frontend(config, name)
-    subject = CardModel("x", config, "X", "x", name, None, kind, task("X", name, kind))
-    classes = [found.__name__ for found in SUPPORTED_TASKS.get(subject.task, {}).get("pt", ())]
-    assert any(f'pipeline("{subject.task}", ' in text for text in programs(subject)) == (name in classes)
 
 
 FOUND = {

@@ -17,7 +17,6 @@ from qkv.scripts.common.inspector import fingerprint
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
     IntegrityError,
-    file_row,
     identity,
     read_manifest,
     write_manifest,
@@ -149,24 +148,3 @@ def test_a_manifest_that_contradicts_itself_is_refused(
     (tmp_path / MANIFEST).write_text("[" * 10**5)
     with pytest.raises(IntegrityError, match=MANIFEST):
         read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt"),
-        (lambda folder: (folder / "vocab.txt").write_text("a\nc\n"), "vocab.txt"),
-        (lambda folder: (folder / "adapter_config.json").touch(), "adapter_config.json"),
-        (lambda folder: (folder / "sitecustomize.py").touch(), "sitecustomize.py"),
-        (lambda folder: (folder / "README.md").unlink(), "README.md"),
-        # Loading reads chat templates through it, which no hash in the manifest is of.
-        (lambda folder: (folder / "chat").symlink_to(folder.parent), "chat"),
-        (lambda folder: (folder / "NOTES.md").touch(), ""),
-        (lambda folder: (folder / ".gitattributes").touch(), ""),
-    ],
-)
-def test_files_that_changed_are_named(folder: Path, change: Callable[[Path], Any], name: str) -> None:
-    manifest = read_manifest(folder)
-    assert file_row(folder, manifest).findings == []
-    change(folder)
-    assert [line.split()[0] for line in file_row(folder, manifest).findings] == ([name] if name else [])

@@ -24,14 +24,12 @@ from transformers import (
     PreTrainedModel,
     Speech2TextFeatureExtractor,
     ViTImageProcessorPil,
-    WhisperConfig,
 )
 
 import qkv
 import tiny
 from qkv.scripts.common.heads import HUB_TASKS
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.card.usage import room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.loading import clean_environment
 from sampling import sampled
@@ -170,17 +168,3 @@ def recorded_programs(architecture: str, prompt: str) -> list[str]:
 def test_programs_ask_about_the_recipes_prompt(architecture: str, prompt: str, words: list[str]) -> None:
     for program, word in zip(recorded_programs(architecture, prompt), words, strict=True):
         assert ast.parse(program) and word in program and (not prompt or "sky" not in program)
-
-
-@pytest.mark.parametrize(
-    ("config", "length"),
-    [
-        (qkv.presets.whisper_tiny(), 256),
-        (qkv.QkvEncoderDecoderConfig(decoder={"max_position_embeddings": 48}), 44),
-        (WhisperConfig(max_target_positions=100), 96),
-        (qkv.presets.gpt2(), 20),
-    ],
-    ids=lambda value: getattr(value, "model_type", ""),
-)
-def test_encoder_decoders_have_room_for_a_whole_output(config: Any, length: int) -> None:
-    assert room(config.to_dict()) == length
