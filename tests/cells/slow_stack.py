@@ -178,7 +178,7 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
     row, hidden = Row(torch.arange(hidden.shape[1])[None], grid), stack.project_in(hidden)
     if config.position in INPUTS:
         hidden = hidden + INPUTS[config.position](stack, row)
-    hidden = stack.embed_projection(stack.embed_norm(hidden))
+    hidden = stack.embed_projection(stack.embed_norm(hidden) if config.embedding_norm else hidden)
     position = config.position
     added = QUERY_KEYS[position](stack, row) if position in QUERY_KEYS else torch.zeros_like(hidden)
     bias = BIASES[position](stack, row.places) if position in BIASES else None
@@ -196,4 +196,4 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
             hidden = layer.cross_attn_residual(hidden, branch)
         widened = layer.mlp_residual.input(before if config.parallel_residual else hidden)
         hidden = layer.mlp_residual(hidden, layer.mlp(widened))
-    return stack.project_out(stack.norm(hidden))
+    return stack.project_out(stack.norm(hidden) if config.final_norm else hidden)

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from torch import nn
 from transformers.distributed.fsdp import _resolve_tied_embed_lm_head_plan
 
 import qkv.modeling
@@ -12,7 +13,7 @@ from comparison import decoder
 from qkv.modeling.attention import Gate
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.normalization import NORMS
-from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS
+from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
 pytestmark = pytest.mark.upstream
 
@@ -75,6 +76,21 @@ def test_position_encodings_that_a_checkpoint_lacks_are_initialised(word):
     assert all(torch.isfinite(value).all() for value in loaded.values())
     drawn = [{name: value.std(correction=0) > 0 for name, value in each.items()} for each in (loaded, fresh)]
     assert drawn[0] == drawn[1]
+
+
+class Ramp(Position):
+    """A parameter that no rule initialises: its first value is all there is."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.ramp = nn.Parameter(torch.linspace(1.0, 2.0, 5))
+
+
+def test_a_parameter_without_a_rule_keeps_its_first_value(monkeypatch):
+    monkeypatch.setitem(POSITIONS, "none", Ramp)
+    loaded = without_a_checkpoint(decoder(position="none"))
+    assert torch.equal(loaded["model.position.ramp"], torch.linspace(1.0, 2.0, 5))
+    assert all(torch.isfinite(value).all() for value in loaded.values())
 
 
 def test_a_head_takes_the_inputs_of_its_model_by_name_or_place():
