@@ -17,6 +17,7 @@ from loopback import serving
 from loopback.server import environment
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.hub.screen import scan
 from qkv.scripts.publishing.integrity.loading import load_in_clean_process
 
 pytestmark = pytest.mark.upstream
@@ -67,7 +68,7 @@ def different(names: list[str], place: Path) -> list[str]:
     with serving() as hub:
         for name, model in models.items():
             repo = f"alice/model-{len(jobs)}"
-            folder = build_folder(model, place / repo, max_shard_size="40KB")
+            scan(folder := build_folder(model, place / repo, max_shard_size="40KB"))
             jobs[name] = job(EVERY[name], model, repo, hub.put(repo, folder))
         variables = environment(hub.url, home / "cache", None, HF_HUB_OFFLINE=0)
         found = load_in_clean_process([*jobs.values()], home, variables)

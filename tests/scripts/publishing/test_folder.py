@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ from checkout import ROOT
 from errors import raises_sentence
 from published import age, change_json
 from qkv.modeling.conversion.files import read_json
-from qkv.scripts.cli import main
 from qkv.scripts.common import files as durable
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
@@ -99,12 +99,9 @@ def test_a_loaded_folder_makes_the_same_folder(model, tmp_path: Path) -> None:
         assert (again / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    short = ["digits", "max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
-    assert main(["train", *short, f"out={folder}"]) == 0
-    return folder
+@pytest.fixture
+def trained(run_of: Callable[[str], Path]) -> Path:
+    return run_of("images")
 
 
 @pytest.fixture
