@@ -25,7 +25,7 @@ def data_of(corpus: Corpus) -> PromptedCorpus:
     def score(prompts: list[str], made: list[str]) -> dict[str, float]:
         return {"right": sum(one == other.split()[0] for one, other in zip(made, prompts, strict=True)) / len(made)}
 
-    return PromptedCorpus(corpus, "word", 2, score, lambda generate, folder: {}, lambda corpus: {}, "")
+    return PromptedCorpus(corpus, "word", 2, score, lambda generate, folder: {}, "")
 
 
 def corpus(**others: object) -> Corpus:
