@@ -1,4 +1,4 @@
-"""Registration of every model with Auto classes and PEFT, and of what the package does at loading, saving, pushing."""
+"""Registration of every model with Auto classes and PEFT, and of the hooks for loading, saving and pushing."""
 
 import os
 from importlib import import_module

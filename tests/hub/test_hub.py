@@ -63,7 +63,7 @@ def job(row: Row | tiny.Case, model: PreTrainedModel, source: str | Path, commit
 
 
 def different(names: list[str], place: Path) -> list[str]:
-    """Publish models, and return those of which a client without qkv gets other numbers."""
+    """Publish models, and return the names of models that give a client without qkv other numbers."""
     models, jobs, home = {name: built(EVERY[name]) for name in names}, {}, place / "clean"
     with serving() as hub:
         for name, model in models.items():

@@ -36,7 +36,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One check: its findings, a detail of what was compared, and whether it was skipped or the detail is a warning."""
+    """One check: its findings, a detail of the comparison, and whether it was skipped or the detail is a warning."""
 
     check: str
     findings: list[str] = field(default_factory=list)
