@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.generation.continuous_batching import PagedAttentionCache
 
@@ -94,6 +94,67 @@ def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padd
 def forward(model: PreTrainedModel, **inputs: Any) -> Any:
     with torch.no_grad():
         return model(**inputs)
+
+
+@each_second
+def test_beams_score_what_they_say(kind: str) -> None:
+    model = build(kind)
+    inputs = prompt(model)
+    options = {"num_beams": 4, "num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
+    options |= {"max_new_tokens": NEW, "do_sample": False, "length_penalty": 0.0}
+    best, static, plain = (
+        model.generate(**inputs, **options, **way)
+        for way in ({}, {"cache_implementation": "static"}, {"use_cache": False})
+    )
+    assert torch.equal(best.sequences, static.sequences) and torch.equal(best.sequences, plain.sequences)
+    assert_close(best.sequences_scores, static.sequences_scores, rtol=1e-5, atol=1e-5)
+    # The score of a beam is the log-likelihood of its tokens under a plain forward.
+    new = best.sequences[:, 1:] if model.config.is_encoder_decoder else best.sequences[:, tiny.SOURCE :]
+    likelihood = log_likelihood(model, {k: v.repeat_interleave(2, 0) for k, v in inputs.items()}, new)
+    assert_close(best.sequences_scores, likelihood, rtol=1e-5, atol=1e-5)
+    greedy = log_likelihood(model, inputs, generate(model, inputs))
+    assert (best.sequences_scores[::2] >= greedy - 1e-5).all()
+
+
+def log_likelihood(model: PreTrainedModel, inputs: dict[str, Tensor], new: Tensor) -> Tensor:
+    """Of each row's new tokens after its inputs, from one forward: (B,)."""
+    if model.config.is_encoder_decoder:
+        start = torch.full((len(new), 1), tiny.START)
+        logits = forward(model, **inputs, decoder_input_ids=torch.cat((start, new[:, :-1]), dim=1)).logits
+    else:
+        mask = torch.cat((inputs["attention_mask"], torch.ones_like(new)), dim=1)
+        logits = forward(model, input_ids=torch.cat((inputs["input_ids"], new), dim=1), attention_mask=mask).logits
+        logits = logits[:, -new.shape[1] - 1 : -1]
+    return logits.log_softmax(-1).gather(2, new[..., None]).sum((1, 2))
+
+
+@each_second
+def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
+    model = build(kind)
+    inputs = prompt(model)
+    options = {"do_sample": True, "temperature": 2.0, "top_k": 0}
+
+    def sample(seed: int, **more: Any) -> Tensor:
+        torch.manual_seed(seed)
+        return generate(model, inputs, **{**options, **more})
+
+    assert torch.equal(sample(1), sample(1)) and not torch.equal(sample(1), sample(2))
+    assert torch.equal(sample(1), sample(1, cache_implementation="static"))
+    assert torch.equal(sample(1, top_k=1), generate(model, inputs))
+    assert torch.equal(sample(1, top_p=1e-6), generate(model, inputs))
+    assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_conversation_continues_from_its_cache(kind: str) -> None:
+    model = build(kind)
+    inputs = prompt(model)
+    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+    half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
+    assert isinstance(half.past_key_values, DynamicCache)
+    mask = torch.cat((inputs["attention_mask"], torch.ones(len(half.sequences), 4, dtype=torch.long)), dim=1)
+    more = {"past_key_values": half.past_key_values, "max_new_tokens": NEW - 4, "do_sample": False}
+    assert torch.equal(model.generate(half.sequences, attention_mask=mask, **more), expected)
 
 
 @each_second
