@@ -107,8 +107,8 @@ def test_sizes_that_tools_set_reach_the_parts(config_class: Any, tmp_path: Path)
 
 def test_sizes_that_tools_set_in_other_composites() -> None:
     pair, detection = qkv.QkvDualEncoderConfig(), qkv.QkvDetectionConfig(num_attention_heads=2)
-    pair.vocab_size, detection.hidden_size = 70, 16
-    assert pair.text_config.vocab_size == 70
+    pair.vocab_size, detection.hidden_size, detection.num_hidden_layers = 70, 16, 3
+    assert pair.text_config.vocab_size == 70 and detection.decoder.num_hidden_layers == 3
     assert detection.encoder.hidden_size == detection.decoder.hidden_size == 16
 
 

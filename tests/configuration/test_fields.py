@@ -58,7 +58,8 @@ def misspelt(draw: Any) -> Mistake:
     kind = draw(st.sampled_from(CLASSES))
     name = draw(st.sampled_from(FIELDS[kind])).name
     place = draw(st.integers(1, len(name) - 2))
-    typo = draw(st.sampled_from([name[:place] + name[place + 1 :], name[:place] + name[place] + name[place:]]))
+    letter = name[place]
+    typo = draw(st.sampled_from([name[:place] + name[place + 1 :], name[:place] + letter + name[place:], name.upper()]))
     assume(typo != name and typo not in kind.known_fields() | HUGGING_FACE_EXTRAS)
     return Mistake(kind, typo, 8, (kind.__name__, repr(typo), repr(name)))
 

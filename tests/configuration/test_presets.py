@@ -35,3 +35,7 @@ def test_a_difference_changes_what_it_names() -> None:
     config = presets.bert_base(position="rope", norm_first=True)
     assert (config.position, config.norm_first, config.final_norm, config.embedding_norm) == ("rope", True, True, True)
     assert config.rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
+    pair = presets.clip_vit_b32(hidden_act="gelu", hidden_size=64, vision_config={"hidden_size": 96})
+    text, vision = pair.text_config, pair.vision_config
+    assert (text.hidden_act, vision.hidden_act, text.hidden_size, vision.hidden_size) == ("gelu", "gelu", 64, 96)
+    assert (vision.image_size, vision.patch_size, vision.patch_bias) == (224, 32, False)

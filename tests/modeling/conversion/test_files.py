@@ -53,13 +53,18 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
     )
 
 
-def test_old_configs_say_how_to_generate(tmp_path: Path) -> None:
-    BART.build().save_pretrained(tmp_path)
-    (tmp_path / "generation_config.json").unlink()
-    change_json(tmp_path / "config.json", num_beams=4, no_repeat_ngram_size=3)
-    stock = transformers.BartForConditionalGeneration.from_pretrained(tmp_path)
-    assert stock.generation_config.num_beams == 4
-    assert qkv.from_transformers(tmp_path).generation_config.to_dict() == stock.generation_config.to_dict()
+def test_files_and_old_configs_say_how_to_generate(tmp_path: Path) -> None:
+    official = BART.build().to(torch.bfloat16)
+    official.generation_config.update(num_beams=3, length_penalty=0.7)
+    official.config.problem_type = "multi_label_classification"
+    official.save_pretrained(tmp_path)
+    for beams in (3, 4):
+        ours, stock = qkv.from_transformers(tmp_path), transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+        assert ours.generation_config.to_dict() == stock.generation_config.to_dict()
+        assert stock.generation_config.num_beams == beams
+        assert (ours.dtype, ours.config.problem_type) == (torch.bfloat16, "multi_label_classification")
+        (tmp_path / "generation_config.json").unlink(missing_ok=True)
+        change_json(tmp_path / "config.json", num_beams=4, no_repeat_ngram_size=3)
 
 
 def rename(weights: dict[str, torch.Tensor], changed: Callable[[str], str]) -> None:
@@ -145,6 +150,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "missing": (weights(lambda held: held.pop("transformer.h.1.ln_2.bias")), ("transformer.h.1.ln_2.bias",)),
     "extra": (weights(lambda held: held.update({"transformer.mine": torch.ones(2)})), ("transformer.mine",)),
+    "many layers": (config(n_layer=1000), ("config.json", "num_hidden_layers=1000")),
     "extra layer": (config(n_layer=1), ("transformer.h.1.attn.c_attn.weight", "GPT2LMHeadModel")),
     "other shape": (config(n_inner=40), ("transformer.h.0.mlp.c_fc.bias", "(48,)", "(40,)")),
     "short shard": (truncate, ("model-00002",)),
@@ -166,6 +172,13 @@ def test_pickles_are_never_read(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with raises_sentence("model.safetensors"):
         qkv.from_transformers(folder)
+
+
+def test_code_of_a_folder_is_never_run(folder: Path) -> None:
+    change_json(folder / "config.json", auto_map={"AutoConfig": "mine.Mine"})
+    (folder / "mine.py").write_text(f"open({str(folder / 'was_run')!r}, 'w')\n")
+    assert_identical(qkv.to_transformers(qkv.from_transformers(folder)), GPT2.build())
+    assert not (folder / "was_run").exists()
 
 
 def cached(folder: Path, home: Path, name: str) -> None:
