@@ -236,6 +236,8 @@ def test_tuple_and_dict_outputs_are_equal(case: Case) -> None:
         plain = run(model, inputs, return_dict=False, **options)
         assert isinstance(plain, tuple)
         assert_same(plain, run(model, inputs, **options).to_tuple())
+    model.config.return_dict = False
+    assert isinstance(run(model, inputs), tuple) and not isinstance(run(model, inputs, return_dict=True), tuple)
 
 
 @drawn(WITH_SOFTMAX, 8)
@@ -248,6 +250,9 @@ def test_states_and_attentions_are_real_whatever_the_backend(case: Case) -> None
     for backend in ("sdpa", *(["flex_attention"] if model._supports_flex_attn else [])):
         model.set_attn_implementation(backend)
         assert_same(run(model, inputs, output_attentions=True, output_hidden_states=True), expected)
+    model.set_attn_implementation("eager")
+    model.config.output_attentions = model.config.output_hidden_states = True
+    assert_same(run(model, inputs), expected)
     found = dict(numbers(expected))
     assert_same({name: found[name] for name in plain}, plain, rtol=1e-5, atol=1e-5)
     weights = [value.sum(-1) for name, value in found.items() if "attentions" in name]
@@ -294,6 +299,17 @@ OTHER_TIES = [
     ({"share_embeddings": False, "tie_word_embeddings": True}, {"model.decoder.embed_tokens.weight", "lm_head.weight"}),
     ({"share_embeddings": True, "tie_word_embeddings": False}, SHARED),
 ]
+
+
+def test_tables_are_one_where_the_config_says_so() -> None:
+    for case in WITH_VOCABULARY:
+        model = case.build()
+        head, target = model.get_output_embeddings(), model.get_input_embeddings()
+        if model.config.is_encoder_decoder:
+            source, target = target, model.get_decoder().get_input_embeddings()
+            assert (source.weight is target.weight) == model.config.share_embeddings, case.name
+        tied = getattr(model.config, "tie_word_embeddings", False)
+        assert head is None or (head.weight is target.weight) == tied, case.name
 
 
 def vocabulary_sizes(model: PreTrainedModel) -> set[int]:

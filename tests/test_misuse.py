@@ -131,6 +131,7 @@ TOKENS: list[Row] = [
         lambda: encoder(type_vocab_size=2)(IDS, token_type_ids=whole(2, 5, value=2)),
         "token_type_ids | 2 (0 to 1) | type_vocab_size",
     ),
+    (lambda: encoder()(IDS, token_type_ids=whole(2, 5, value=1)), "token_type_ids | 1 (0 to 0) | type_vocab_size"),
     (lambda: encoder(QkvEncoderForMultipleChoice)(IDS), "(2, 5) | (batch, choices, length)"),
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3])), f"cu_seq_lens_q=[0, 3] | {PACKED}"),
     (lambda: encoder()(IDS[:1], cu_seq_lens_q=torch.tensor([1, 5])), f"cu_seq_lens_q=[1, 5] | {PACKED}"),

@@ -55,7 +55,12 @@ def test_the_classifier_reads_the_state_at_the_last_end(kind: str) -> None:
     pooled = torch.stack([states[row, end] for row, end in enumerate(ends)])
     inner = reference.tanh(reference.linear(pooled, model.dense.weight, model.dense.bias))
     expected = reference.linear(inner, model.classifier.weight, model.classifier.bias)
-    assert_close(model(**inputs).logits, expected, rtol=0, atol=1e-12)
+    seen: list[torch.Size] = []
+    model.dropout.register_forward_hook(lambda *given: seen.append(given[2].shape))
+    for ends_of_texts in (tiny.END, [4, tiny.END]):
+        model.config.eos_token_id = ends_of_texts
+        assert_close(model(**inputs).logits, expected, rtol=0, atol=1e-12)
+    assert seen == [torch.Size([tiny.BATCH, 32])] * 4  # before both maps, each time
 
 
 @pytest.mark.parametrize("model_class", CLASSES)

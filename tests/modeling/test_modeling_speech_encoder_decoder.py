@@ -60,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "prompt": {"prompt_ids": torch.tensor([10, 20, 21]), "language": "en", "max_new_tokens": 6},
     "static cache": {"cache_implementation": "static", "max_new_tokens": 6},
     "no cache": {"use_cache": False, "max_new_tokens": 6},
+    "two languages": {"language": ["fr", "en"], "max_new_tokens": 6},
 }
 
 
@@ -94,6 +95,14 @@ def test_long_sound_is_written_window_by_window(conditioned: bool) -> None:
     assert len(ours["segments"][0]) > 2  # one window holds 22 frames
     for mine, stock in zip(ours["segments"][0], theirs["segments"][0], strict=True):
         assert (mine["start"], mine["end"]) == (stock["start"], stock["end"])
+
+
+def test_words_are_timed_by_the_same_alignment() -> None:
+    options = {"return_token_timestamps": True, "return_timestamps": True, "language": "en"}
+    theirs, ours = (generate(model, sound(), **options) for model in map(copy.deepcopy, whispers()))
+    for name in ("sequences", "token_timestamps"):
+        assert torch.equal(ours[name], theirs[name])
+    assert len(ours["token_timestamps"].unique()) > 2
 
 
 def test_the_language_is_detected_alike() -> None:

@@ -19,7 +19,7 @@ from comparison import assert_alike, decoder, encoder, exact, jittered, learned
 from qkv.configuration.axes import BIAS_POSITIONS
 from qkv.modeling.fast_paths import unpadding, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
-from qkv.modeling.modeling_encoder import QkvEncoderModel
+from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
 from sampling import sampled
 
 SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 128}
@@ -161,6 +161,18 @@ def test_a_prompt_is_cached_and_read_on(pattern: str, position: str, side: str |
     spans = dict.fromkeys((mask.span.query, mask.span.queries) for mask in built)
     assert list(spans) == [(0, 12), (12, 18), (30, 8)]
     assert_alike([torch.cat(parts, dim=1)[real]], [expected[real]])
+
+
+@pytest.mark.parametrize("pattern", sampled(PATTERNS, 4))
+def test_a_classifier_reads_its_token_alone(pattern: str) -> None:
+    config = encoder(**SIZES, num_labels=3, **PATTERNS[pattern])
+    model, real = jittered(QkvEncoderForSequenceClassification(config)).eval(), RIGHT[:2].long()
+    model.remove_padding = True
+    with torch.no_grad(), exact(), dense():
+        expected = model(ids(2, 23), attention_mask=real).logits
+    with torch.no_grad(), exact(), in_chunks() as built:
+        assert_alike([model(ids(2, 23), attention_mask=real).logits], [expected])
+    assert built or pattern == "a wide window"
 
 
 class Largest(TorchDispatchMode):

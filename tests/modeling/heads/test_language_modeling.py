@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import tiny
 from comparison import EXACT, exact, jittered
+from errors import raises_sentence
 from qkv import modeling
 from qkv.modeling.heads import language_modeling
 from qkv.modeling.heads.language_modeling import loss_without_logits
@@ -102,6 +103,9 @@ def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: Non
         gradients = torch.autograd.grad(actual, hidden[1])[0]
         assert (gradients - torch.autograd.grad(expected, hidden[0], retain_graph=True)[0]).abs().max() <= EXACT
     assert seen[-1] == {"some": 6, "none": 0, "all": 12}[labels]
+    for wrong in (targets.clamp(min=11), targets[:, 1:], targets.double()):
+        with raises_sentence("labels"):
+            loss_without_logits(head, FEATURES, wrong)
 
 
 class Adapted(nn.Linear):

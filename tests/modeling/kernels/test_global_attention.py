@@ -104,6 +104,17 @@ def test_a_row_alone_gives_what_it_gives_in_a_batch(removed: bool, first: int) -
             assert (together[one, :length] - alone).abs().max() <= 100 * EXACT
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_documents_in_a_row_have_marked_tokens_of_their_own(*, own: bool) -> None:
+    model = jittered(QkvEncoderModel(encoder(**{**SIZES, "global_projections": own}))).eval()
+    with exact():
+        positions = torch.cat((torch.arange(7), torch.arange(5)))[None]
+        together = model(IDS[2:], position_ids=positions, global_attention_mask=MARKS[2:]).last_hidden_state
+        parts = zip(IDS[2:].split((7, 5), 1), MARKS[2:].split((7, 5), 1), strict=True)
+        alone = [model(ids, global_attention_mask=marks).last_hidden_state for ids, marks in parts]
+    assert (together - torch.cat(alone, dim=1)).abs().max() <= 100 * EXACT
+
+
 @pytest.mark.parametrize(("pooling", "removed"), [("first", True), ("dense", False)])
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_last_layer_may_compute_what_is_read_alone(first: int, removed: bool, pooling: str) -> None:
