@@ -85,7 +85,10 @@ def probes_of(table: Any, stack: str) -> set[str]:
     return {row["probe"] for row in table.rows if row["stack"] == stack}
 
 
-@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+PROBED = [*tiny.HEADS, *(case for case in tiny.VARIANTS if "recycled" in case.name)]
+
+
+@pytest.mark.parametrize("case", PROBED, ids=lambda case: case.name)
 def test_every_head_is_probed_and_the_model_stays(case: Any) -> None:
     model, inputs = case.build(), case.inputs()
     before = {name: value.clone() for name, value in model.state_dict().items()}
