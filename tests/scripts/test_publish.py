@@ -1,6 +1,8 @@
 """`qkv publish` to the Hub, as a user types it: its output, the Hub's state afterwards, and what the Hub never sees."""
 
+import base64
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,12 +144,14 @@ def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path
 
 def test_a_signature_goes_to_the_hub_and_names_its_signer(hub: Hub, run: Run, place: Path) -> None:
     shutil.rmtree(place / "built", ignore_errors=True)
-    assert run("model", "./built", "--native")["status"] == 0
+    assert run("model", "./built", "--native", "--sign", "mallory.pem")["status"] == 0
     before = {path.name: path.read_bytes() for path in (place / "built").iterdir()}
     for source, name in (("model", "alice/signed"), ("./built", "alice/built")):
         signed = run(source, name, *(["--native"] if source == "model" else []), "--sign", "alice.pem")
         assert signed["status"] == 0 and "with alice.pem" in signed["out"] and signed["err"] == ""
         assert hub.files(name).keys() == before.keys() | {"model.sig"}
+        statement = base64.b64decode(json.loads(hub.files(name)["model.sig"])["dsseEnvelope"]["payload"]).decode()
+        assert json.loads(statement)["subject"][0]["name"] == name.partition("/")[2] and str(place) not in statement
     assert {path.name: path.read_bytes() for path in (place / "built").iterdir()} == before
     other = run("verify", "alice/signed", "--signed-by", "mallory.pub")
     assert other["status"] == 1 and other["err"].count("\n") == 1 and "mallory.pub" in other["err"]

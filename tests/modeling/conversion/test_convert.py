@@ -28,8 +28,8 @@ HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.
 
 
 @pytest.mark.parametrize("row", sampled(HEADED, 3), ids=str)
-def test_labels_special_tokens_ties_mode_and_generation_settings_are_kept(row: Row) -> None:
-    official = row.build().train(row.generates)
+def test_labels_special_tokens_ties_dtype_mode_and_generation_settings_are_kept(row: Row) -> None:
+    official = row.build().to(torch.float16).train(row.generates)
     official.config.problem_type = "multi_label_classification"
     if row.generates:
         official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)
@@ -45,6 +45,9 @@ def test_labels_special_tokens_ties_mode_and_generation_settings_are_kept(row: R
                 assert getattr(model.config, name) == getattr(official.config, name), name
         if row.generates:
             assert model.generation_config.to_dict() == official.generation_config.to_dict()
+    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float16}
+    weights = back.state_dict()
+    assert all(torch.equal(weights[name], each) for name, each in official.state_dict().items())
     assert not row.generates or ours.generation_config is not official.generation_config
     assert getattr(back.config, "forced_eos_token_id", 7) in (7, None)
 

@@ -25,6 +25,7 @@ from families.attentions import CLOSE, FAMILIES, SIZES, WORDS, built, eager, rea
 from qkv.modeling import kernel
 from qkv.modeling.fast_paths import window_attention, windows
 from qkv.modeling.pair.axial_attention import AxialAttention
+from qkv.scripts.attention import weights as rows_of_weights
 from qkv.scripts.attention.layers import AXES
 from tiny import jitter
 
@@ -33,8 +34,8 @@ ONE = {"": "attentions"}
 
 @pytest.fixture
 def small_windows() -> Iterator[None]:
-    """Windows in chunks where texts are short."""
-    with mock.patch.multiple(windows, QUERIES=4, SHARE=100.0):
+    """Windows in chunks where texts are short, and one row of weights at a time."""
+    with mock.patch.multiple(windows, QUERIES=4, SHARE=100.0), mock.patch.object(rows_of_weights, "SCORES", 1):
         yield
 
 

@@ -62,6 +62,13 @@ def test_every_kind_of_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
     if kind in ("targets", "texts", "speech"):
         assert view.answer.removeprefix("Written: ").strip() == answer["prediction"].strip()
         assert len(view.film["steps"]) == 3 or view.film["steps"][-1]["token"] == source.tokenizer.eos_token
+    if kind == "targets":
+        aligned = qkv.attend(run, "warm dull", pair="great slow")
+        cross = next(stack for stack in aligned.stacks if stack.name == "cross")
+        assert "".join(cross.queries.labels).startswith("great") and aligned.answer == "Written: great slow"
+    if kind == "folds":
+        with raises_sentence("pair='GGGAAACCC'"):
+            qkv.attend(run, "GGGAAACCC", pair="GGGAAACCC")
 
 
 def test_the_film_has_the_tokens_of_greedy_search_and_their_probabilities(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 import qkv
 import tiny
 from qkv.scripts.attention_view import run_figures
+from qkv.scripts.attention_view.reading import Reading, capture
 from qkv.scripts.attention_view.run_figures import draw_run
 from qkv.scripts.data.examples import Columns
 from qkv.scripts.tasks.task import Task
@@ -70,6 +71,20 @@ def test_written_tokens_are_aligned_with_their_source(attention: str, tmp_path: 
     if attention != "none":
         expected = [weights_of(model, {name: each[[row]] for name, each in columns.items()}, "cross") for row in (0, 2)]
         assert all(map(np.allclose, shown, expected)) and len(shown) == 2
+
+
+def test_the_best_object_query_is_drawn_with_its_box() -> None:
+    torch.manual_seed(0)
+    model, inputs, axis = qkv.QkvDetectionForObjectDetection(tiny.detector()).eval(), tiny.images(batch=1), mock.Mock()
+    shown: list[Any] = []
+    with mock.patch.object(run_figures, "draw_map", lambda axis, row, keys: shown.append(row)), torch.no_grad():
+        run_figures.draw_stack(axis, capture(Reading(model, inputs), {"cross": -1})[-1], "a square")
+        outputs = model(**inputs)
+    best = int(outputs.logits[0].softmax(-1)[:, :-1].amax(-1).argmax())
+    np.testing.assert_allclose(shown[0], weights_of(model, inputs, "cross")[best], atol=1e-6)
+    frame = axis.add_patch.call_args.args[0]
+    middle = np.add(frame.get_xy(), (frame.get_width() / 2, frame.get_height() / 2))
+    np.testing.assert_allclose(middle, outputs.pred_boxes[0, best, :2], atol=1e-3)
 
 
 def test_a_task_without_a_figure_has_none(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -22,6 +23,7 @@ from qkv.scripts.attention.layers import AXES
 from qkv.scripts.attention_view import page as pages
 from qkv.scripts.attention_view import reading as readings
 from qkv.scripts.attention_view.page import as_json, page
+from qkv.scripts.attention_view.view import parts_of
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -36,6 +38,9 @@ def test_weights_in_the_page_are_those_captured(name: str) -> None:
     with qkv.capture_attention(model, inputs) as captured:
         pass
     assert len(notes) == any(float(record.weights.min()) < 0 for record in captured)
+    if name == "qkv vit":
+        share, index = captured.outputs.logits[row].softmax(-1).max(-1)
+        assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.0%}"
     for number, stack in enumerate(view.stacks):
         records = captured.select(stack.name)
         whole = torch.stack([record.weights[min(row, len(record.weights) - 1)] for record in records]).float().numpy()
@@ -115,6 +120,12 @@ def test_ten_thousand_tokens_are_cut_and_it_is_said() -> None:
     assert shown.shape[-1] == len(keys["labels"]) + 1 and keys["rest"] + len(keys["labels"]) == 10_000
     # Each weight is rounded to one of 255 steps of its row's greatest.
     assert (abs(shown.sum(-1) - 1) <= shown.shape[-1] * shown.max(-1) / 510 + 1e-3).all()
+
+
+def test_a_processor_has_a_tokenizer_and_an_image_processor() -> None:
+    image = SimpleNamespace(image_mean=0.5)
+    assert parts_of(SimpleNamespace(tokenizer="t", image_processor=image)) == {"tokenizer": "t", "processor": image}
+    assert parts_of(image) == {"tokenizer": None, "processor": image}
 
 
 def test_it_is_saved_and_framed(tmp_path: Path) -> None:

@@ -85,14 +85,19 @@ def probes_of(table: Any, stack: str) -> set[str]:
     return {row["probe"] for row in table.rows if row["stack"] == stack}
 
 
-@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+PROBED = [*tiny.HEADS, *(case for case in tiny.VARIANTS if "recycled" in case.name)]
+
+
+@pytest.mark.parametrize("case", PROBED, ids=lambda case: case.name)
 def test_every_head_is_probed_and_the_model_stays(case: Any) -> None:
-    model = case.build()
+    model, inputs = case.build(), case.inputs()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
-        model.eval()(**case.inputs())  # transformers adds hooks of its own in the first forward
+        model.eval()(**inputs)  # transformers adds hooks of its own in the first forward
     hooks = [len(module._forward_hooks) for module in model.modules()]
-    table = qkv.inspect(model.train(), case.inputs())
+    table = qkv.inspect(model.train(), inputs)
+    assert qkv.inspect(model, inputs).rows == table.rows, "dropout is off"
+    assert len({(row["probe"], row["stack"], row["layer"], row["head"]) for row in table.rows}) == len(table.rows)
     assert hooks == [len(module._forward_hooks) for module in model.modules()]
     assert all(module.training for module in model.modules())
     assert {"entropy", "first_token"} | (HEADS if "Recurrent" not in case.name else set()) <= {

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import qkv
+from qkv.scripts.common import environment
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, record_card
 from qkv.scripts.publishing.card.record import published
@@ -123,7 +125,9 @@ def test_the_metadata_is_read_by_the_hub(tmp_path: Path) -> None:
     assert (name, result.task_type, result.dataset_split) == ("qkv-digits", "image-classification", "test")
     assert (result.metric_type, result.metric_value) == ("accuracy", round(RECORD["metrics"]["test"]["accuracy"], 4))
     base = {"id": "acme/base", "relation": "finetune"}
-    made = make_card(changed(task__dataset="acme/digits", task__language="de", base_model=base)).data.to_dict()
+    card = make_card(changed(task__dataset="acme/digits", task__language="de", base_model=base))
+    assert "made from [acme/base](https://huggingface.co/acme/base) (finetune)" in str(card)
+    made = card.data.to_dict()
     assert (made["base_model"], made["base_model_relation"]) == ("acme/base", "finetune")
     assert made["datasets"] == ["acme/digits"] and made["language"] == "de" and "license" not in made
 
@@ -163,6 +167,17 @@ def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
 def test_places_on_a_machine_are_left_out_of_the_command() -> None:
     assert published("qkv train digits out=/home/alice/runs/x seed=1") == "qkv train digits seed=1"
     assert published("qkv train '/home/alice/my recipe.yaml'") == "qkv train 'my recipe.yaml'"
+
+
+def test_a_commit_is_that_of_our_checkout_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = environment.commit()
+    assert commit is None or re.fullmatch("[0-9a-f]{40}( with changes)?", commit)
+    author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    for words in (["init"], [*author, "commit", "--allow-empty", "-m", "theirs"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    (tmp_path / "site").mkdir()
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "site" / "scripts" / "common" / "environment.py"))
+    assert environment.commit() is None, "an environment in somebody else's repository"
 
 
 FOUND = {

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import importlib
 import json
 import re
 import subprocess
@@ -169,6 +170,17 @@ def test_the_header_names_license_origin_and_content(name: str) -> None:
         assert hashlib.sha256(text[digest.end() :].encode()).hexdigest() == digest[1]
         assert "Apache License, Version 2.0" in text[: digest.start()]
         assert f"Made from qkv {qkv.__version__}" in text[: digest.start()]
+
+
+def test_the_config_of_a_copy_checks_its_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configuration_decoder.py").write_text(flat("llama").files["configuration_decoder.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    copy, fields = importlib.import_module("configuration_decoder").QkvDecoderConfig, CONFIGS["llama"].to_dict()
+    monkeypatch.delitem(sys.modules, "configuration_decoder")
+    assert fields.items() <= {**fields, **copy(**fields).to_dict()}.items()
+    for change in ({"position": "ropes"}, {"hiden_size": 4}, {"hidden_size": -1}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            copy(**{**fields, **change})
 
 
 def test_no_two_models_share_the_text_of_their_config() -> None:

@@ -126,10 +126,12 @@ def test_a_buffer_that_loading_fills_is_no_obstacle(tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"format": 2}, "format=2"),
+        ({"format": True}, "format=True"),
         ({"identity": "0" * 64}, "identity"),
         ({"ties": {}}, "identity"),
         ({"class": None}, "identity"),
         ({"files": {"../elsewhere": {"sha256": "", "bytes": 1}}}, "../elsewhere"),
+        ({"files": {"/etc/passwd": {"sha256": "", "bytes": 1}}}, "/etc/passwd"),
         ({"files": {"a" * 300: {"sha256": "", "bytes": 1}}}, "aaa"),
         ({"files": {"a": {"sha256": ""}}}, "bytes"),
         ({"loaded": {"parameter": [5]}}, "damaged"),

@@ -82,6 +82,8 @@ def test_nothing_of_the_stories_of_examples_is_on_cards_of_own_data(kind: str, r
 
 
 def test_a_person_says_what_is_on_the_card(record: dict[str, Any]) -> None:
+    assert "trained from scratch" in str(make_card(record))
+    assert "trained further from `mlm`" in str(make_card(with_fields(record, recipe={"init": "mlm"})))
     said = {"title": "How soups taste.", "description": "Reads menus.", "license": "mit", "language": "en, fr"}
     mine = {"limits": "Not for stews.", "prompt": "a bowl of peas", "card": said}
     card = str(make_card(with_fields(record, recipe=mine)))

@@ -71,6 +71,12 @@ def test_a_target_is_a_folder_or_a_name_on_the_hub(target: Any, expected: Any) -
             destination(wrong)
 
 
+def test_a_folder_that_exists_is_no_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "user" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert destination("user/name") == Path("user/name")
+
+
 class Forms(NamedTuple):
     model: Any
     own: Published
@@ -106,8 +112,9 @@ def test_a_built_folder_is_published_as_it_is_and_only_if_it_is_whole(forms: For
     assert copied.as_built and not forms.own.as_built
     for name in forms.own.files | copied.files:
         assert (copied.folder / name).read_bytes() == (built / name).read_bytes()
-    with raises_sentence("dtype"):
-        qkv.publish(built, tmp_path / "c", dtype="float16")
+    for option in ("dtype", "max_shard_size", "other", "processor"):
+        with raises_sentence(option):
+            qkv.publish(built, tmp_path / "c", **{option: "float16"})
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "norm_eps": 1e-3}))
     with pytest.raises(qkv.IntegrityError, match="config.json"):
@@ -147,6 +154,7 @@ def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:
         ({"record": RECORD}, "record.json"),
         ({"private": False}, "private"),
         ({"pull_request": True}, "pull_request"),
+        ({"revision": "next"}, "revision"),
         ({"processor": tokenizer(**{TOKEN: 2}), "native": True}, "tokenizer.json"),
     ],
     ids=str,
@@ -179,6 +187,10 @@ def test_a_folder_gives_its_head_weights_tokenizer_record_and_certificate(saved:
     assert source.record == saved / "record.json" and source.certificate == {"passed": True}
     recast = read_source(saved, dtype="bfloat16")
     assert recast.model.dtype == torch.bfloat16 and recast.certificate is None, "it is of other numbers"
+    recast.model.save_pretrained(saved)
+    (other := saved.parent / "other.json").write_text("{}")
+    source = read_source(saved, processor=(reader := tokenizer(), reader), record=other)
+    assert source.model.dtype == torch.bfloat16 and source.record == other and source.processors == [reader, reader]
 
 
 def test_every_kind_of_processor_is_found_by_its_file(tmp_path: Path) -> None:

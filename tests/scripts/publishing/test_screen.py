@@ -21,27 +21,41 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200, 256)) * 4
 # Put together here, so that no scanner takes this file for a leak.
 MIXED, HEXADECIMAL = "a1B2c3D4e5" * 10, "0123456789abcdef" * 4
 TOKEN = "hf_" + MIXED[:34]
+NAMES = "SERVICE_PASSWORD MY_KEY DB_SECRET A_TOKEN CLOUD_CREDENTIALS".split()
+VARIABLES = {name: f"correct-horse-{number}" for number, name in enumerate(NAMES)}
 SECRETS = {
     "Hugging Face": TOKEN,
+    "organization of Hugging Face": "api_org_" + MIXED[:34],
     "GitHub": "ghp_" + MIXED[:36],
+    "GitHub, fine-grained": "github_pat_" + MIXED[:30],
     "GitLab": "glpat-" + MIXED[:20],
+    "AWS id": "AKIA" + "A1B2" * 4,
+    "AWS secret": "aws_secret_access_key = " + MIXED[:40],
+    "Azure client": "abc8Q~" + MIXED[:34],
     "Azure storage": "AccountKey=" + MIXED[:86] + "==",
     "Stripe": "sk_" + "live_" + MIXED[:24],
     "Discord webhook": "https://discord.com/api/webhooks/123456789/" + MIXED[:68],
     "Weights & Biases": "WANDB_API_KEY=" + HEXADECIMAL[:40],
     "Replicate": "r8_" + MIXED[:37],
     "OpenAI": "sk-proj-" + MIXED[:48],
+    "NVIDIA": "nvapi-" + MIXED[:40],
     "Google": "AIza" + MIXED[:35],
     "Slack": "xoxb-" + "1234567890-" + MIXED[:24],
+    "npm": "npm_" + MIXED[:36],
     "PyPI": "pypi-AgE" + MIXED[:80],
     "private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
     "JSON web token": "eyJ" + MIXED[:20] + ".eyJ" + MIXED[:20] + "." + MIXED[:20],
     "password in a URL": "postgres://me:" + "hunter2x" + "@db.example.org/x",
     "bearer": "Authorization: Bearer " + MIXED[:32],
-    "value of a secret variable": "correct-horse-battery",
+    "login": "staple-of-batteries",
+    **VARIABLES,
 }
 TRACES = {
     "home": "/home/" + "somebody/models/x",
+    "home on a Mac": "/Users/" + "somebody/models/x",
+    "temporary folder": "/tmp/run-7/out",
+    "drive": "D:/models/bert/x",
+    "file by its scheme": "file:///anything",
     "home by its sign": "~/models/x",
     "home on Windows": "C:\\Users\\somebody\\x",
     "network share": "\\\\fileserver\\models\\x",
@@ -52,6 +66,7 @@ TRACES = {
     "user name": "by geraldine",
     "host name": "on attic7",
     "password": '"password": "correct-horse"',
+    "password without quotes": "pwd=hunter2x",
     "API key": "api_key = 'correct-horse'",
 }
 HARMLESS = [
@@ -106,7 +121,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with every kind of file that may be published, on the machine of geraldine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGNAME", "geraldine")
-    monkeypatch.setenv("SERVICE_PASSWORD", SECRETS["value of a secret variable"])
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(private, "get_token", lambda: SECRETS["login"])
     monkeypatch.setattr(private.socket, "gethostname", lambda: "attic7")
     folder = tmp_path / "hub"
     (folder / ".eval_results").mkdir(parents=True)

@@ -44,6 +44,9 @@ PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 # One model of each class whose card has programs.
 OTHERS = ("Pair", "Recurrent", "TextEncoder")
 MODELS = {case.model_class.__name__: case for case in reversed(tiny.CASES) if not case.name.startswith(OTHERS)}
+# Heads whose pipeline and Auto class give one label, token or text.
+WORDED = ("SequenceClassification", "ImageClassification", "MaskedLM", "CausalLM", "SpeechSeq2Seq")
+ANSWER = re.compile(r"'(?:label|token_str|generated_text|text)': '(.*?)'[,}]")
 # The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
 NATIVE = {"native": "QkvImageEncoderForImageClassification", "native text": "QkvDecoderForCausalLM"}
 BARE = {f"{name}, bare": name for name in MODELS}
@@ -139,6 +142,10 @@ def test_programs_print_the_same_without_qkv(
         here = printed_here(program)
         assert NUMBER.sub("", printed) == NUMBER.sub("", here)
         assert [*map(float, NUMBER.findall(printed))] == pytest.approx([*map(float, NUMBER.findall(here))], abs=2e-4)
+
+    if len(card.printed) == 2 and MODELS[KINDS[name]].auto_class.endswith(WORDED):
+        piped, asked = (each.replace(" ", "") for each in card.printed)
+        assert ANSWER.search(piped.replace(":'", ": '"))[1].removeprefix("T") in asked  # T is no token
 
 
 def test_every_head_is_used() -> None:

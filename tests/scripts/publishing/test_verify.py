@@ -1,5 +1,6 @@
 """Every corruption is found, with its name, on files, on loading and by QKV_VERIFY=1, and an untouched folder passes."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ import tiny
 from errors import raises_sentence
 from published import CODE, age, change_json, change_tensors, flip, forge, ours, published, shards
 from qkv import QkvDecoderForCausalLM
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.export.tested_releases import TESTED
 from qkv.scripts.publishing.integrity import loading
@@ -183,8 +185,9 @@ def test_loading_refuses_files_that_differ_where_it_is_asked_to(
     for source, inner in ((folder, {}), (folder.parent, {"subfolder": "hub"})):
         with pytest.raises(IntegrityError, match="config.json"):
             loader.from_pretrained(source, **inner)
-    monkeypatch.setenv("QKV_VERIFY", "off")
-    loader.from_pretrained(folder)
+    for word in ("", "0", "False", "no", "off"):
+        monkeypatch.setenv("QKV_VERIFY", word)
+        loader.from_pretrained(folder)
 
 
 def test_a_repository_is_loaded_at_the_commit_that_was_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +239,27 @@ def test_a_load_that_fails_is_a_finding(folder: Path, monkeypatch: pytest.Monkey
     assert len(rows) == 2 and all("no such luck" in row.findings[0] for row in rows)
 
 
+def test_the_code_of_a_folder_is_compared_with_its_manifest_and_the_first_load(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, manifest = class_inputs(QkvDecoderForCausalLM, folder), read_manifest(folder)
+    good = loaded(QkvDecoderForCausalLM, folder, inputs)
+    logits, tensors = good.outputs["logits"], good.report["loaded"]
+    moved = replace(good, outputs={"logits": logits + 5e-6 * logits.abs().max().clamp(min=1)})
+    forged = replace(good, report={**good.report, "loaded": {**tensors, "buffer": {"angles": "float32[1] 0"}}})
+    jobs: list[Job] = []
+    older = {**manifest, "versions": {**manifest["versions"], "qkv": "0.0.1"}}
+    for result, described, word in (
+        (good, manifest, ""), (moved, manifest, "logits"), (forged, manifest, "angles"), (moved, older, ""),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "load_in_clean_process", lambda given, made=result: (jobs.extend(given), [made])[1])
+        first, second = load_rows(folder, described, trusted=True)
+        assert first.findings == [] and jobs[-1].remote and jobs[-1].fingerprints
+        assert bool(second.findings) == bool(word) and all(word in line for line in second.findings)
+    monkeypatch.setattr(module, "installed_class", lambda folder: None)  # a class that only the folder has
+    assert [row.skipped for row in load_rows(folder, manifest, trusted=True)] == [True, False]
+
+
 @pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
 def test_every_head_has_its_auto_class_and_inputs(case: tiny.Case, tmp_path: Path) -> None:
     config, name = case.config(), case.model_class.__name__
@@ -249,8 +273,13 @@ def test_every_head_has_its_auto_class_and_inputs(case: tiny.Case, tmp_path: Pat
 @pytest.mark.parametrize("name", ["DecoderForCausalLM-llama", "EncoderDecoderForConditionalGeneration-t5"])
 def test_all_ways_give_one_model(name: str, tmp_path: Path) -> None:
     model = next(case for case in tiny.CASES if case.name == name).build()
-    report = examine(build_folder(model, tmp_path / "hub"))
+    report = examine(folder := build_folder(model, tmp_path / "hub"))
     assert report.passed and not any(row.skipped for row in report.rows), report.sentence
+    (code,) = folder.glob("modeling_*.py")
+    code.write_text(code.read_text() + "\nRMSNorm.forward = lambda self, hidden: hidden\n")
+    forge(folder)
+    (row,) = (row for row in examine(folder).rows if row.findings)
+    assert row.check.startswith("remote code") and "output logits" in " ".join(row.findings)
 
 
 def test_the_clean_process_sees_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +288,9 @@ def test_the_clean_process_sees_nothing_of_ours(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(name, "/ours")
     found = loading.clean_environment(tmp_path)
     assert "/ours" not in found.values() and found["HF_HUB_OFFLINE"] == "1"
+    monkeypatch.chdir(tmp_path)  # the process has another working directory
+    job = loading.write_job(Job(Path("hub"), "AutoModel"), tmp_path / "job")
+    assert json.loads((job / "job.json").read_text())["source"] == str(tmp_path / "hub")
     (tmp_path / "echo.py").write_text("raise SystemExit('no such luck')")
     monkeypatch.setattr(loading, "PROGRAM", tmp_path / "echo.py")
     with raises_sentence("no such luck", error=RuntimeError):

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
 from PIL import Image
 
+import qkv
 import stock_folders
 from qkv.scripts.cli import main
 from qkv.scripts.prediction.predictor import PREDICTORS
@@ -29,13 +31,23 @@ def test_scores_are_those_of_predict(tmp_path: Path) -> None:
     best = next(PREDICTORS[source.task](source, ["warm, naïve"], {}))
     assert scores.keys() == {"good", "bad"} and sum(scores.values()) == pytest.approx(1)
     assert max(scores.items(), key=lambda row: row[1]) == (best["prediction"], pytest.approx(best["score"]))
-    assert attention.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in attention
+    assert attention == qkv.attend(tmp_path / "bert", "warm, naïve")._repr_html_()
 
 
 def test_a_text_is_written_as_predict_writes_it(tmp_path: Path) -> None:
     source = open_source(str(stock_folders.gpt2(tmp_path / "gpt2")))
     greedy = predict(source, list(inputs_of(source)), "warm", 5, 0)[0]
     assert greedy == next(PREDICTORS[source.task](source, ["warm"], {"max_new_tokens": 5}))["prediction"]
+    assert predict(source, list(inputs_of(source)), "warm", 5, 2)[0] != greedy, "a slider sends 2.0 as 2"
+
+
+def test_a_page_is_of_this_machine_alone(tmp_path: Path) -> None:
+    page = qkv.demo(str(stock_folders.bert(tmp_path / "bert")))
+    try:
+        assert urlsplit(page.local_url).hostname == page.server_name == "127.0.0.1"
+        assert page.max_file_size == 16 * 2**20 and page.get_api_info()["named_endpoints"] == {}
+    finally:
+        page.close()
 
 
 def test_a_drawing_is_bright_in_a_black_square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
