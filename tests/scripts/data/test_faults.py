@@ -113,10 +113,11 @@ def test_numbers_are_columns_whose_spelling_says_no_more(values: list[Any], numb
     assert as_numbers(values) == numbers
 
 
-def test_a_number_that_is_none_is_one_bad_record(tmp_path: Path) -> None:
-    rows = [[f"text {number}", number + 0.5] for number in range(50)] + [["odd", "n/a"]]
+@pytest.mark.parametrize("odd", ["n/a", "inf", "nan"])
+def test_a_number_that_is_none_is_one_bad_record(odd: str, tmp_path: Path) -> None:
+    rows = [[f"text {number}", number + 0.5] for number in range(50)] + [["odd", odd]]
     where = csv_file(tmp_path / "x.csv", ["text", "score"], rows)
-    with raises_sentence("row 52", "score", "'n/a'", "bad_records"):
+    with raises_sentence("row 52", "score", odd, "bad_records"):
         corpus_of(where, "text.label=score", "model.problem_type=regression")
 
 
@@ -190,16 +191,25 @@ def test_tables_as_programs_write_them(content: bytes, options: dict[str, Any], 
         assert [(row["text"], row["label"]) for row in rows] == [("long, and", "good"), ("short", "bad")]
 
 
-def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
+def test_the_encoding_and_the_documents_are_those_of_the_recipe(tmp_path: Path) -> None:
+    lines = [f"Käse {number}" for number in range(40)]
+    (tmp_path / "x.txt").write_bytes("\n".join(lines).encode("latin-1"))
+    texts = corpus_of(str(tmp_path / "x.txt"), "encoding=latin-1", "documents=line").texts
+    assert sorted(text for own in texts.values() for text in own) == sorted(lines)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "disk"])
+def test_fields_of_objects_are_columns(ending: str, tmp_path: Path) -> None:
     rows = [{"translation": {"en": f"line {n}", "fr": f"ligne {n}"}, "meta": {"id": n}, "odd": [1, None]}
             for n in range(40)]  # fmt: skip
-    where = str(write_rows(tmp_path / "x.jsonl", rows))
+    where = str(write_rows(tmp_path / f"x.{ending}", rows))
     recipe = infer(where, ["text.column=translation.en", "text.target=translation.fr"])[0]
     corpus = read_corpus(recipe)
     assert set(corpus.targets["test"]) < {f"ligne {n}" for n in range(40)}
-    assert read(where)["meta.id"][:] == list(range(40))
-    with raises_sentence("translation.de"):
-        read(where, columns=["translation.de"])
+    assert read(where, columns=["meta.id"])["meta.id"][:] == list(range(40))
+    if ending == "jsonl":
+        with raises_sentence("translation.de"):
+            read(where, columns=["translation.de"])
 
 
 # Images and boxes ------------------------------------------------------------------------------------------------------

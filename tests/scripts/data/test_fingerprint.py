@@ -26,6 +26,8 @@ def test_a_table_is_known_by_its_rows(tmp_path: Path) -> None:
     assert {of(one) for one in again} == {of(whole)}
     others = [whole.select(range(2499)), whole.select([1, 0, *range(2, 2500)]), whole.remove_columns("n")]
     assert len({of(one) for one in (whole, *others)}) == 4
+    evaluated = [fingerprint_of(task(whole, test=one)) for one in others]
+    assert len({of(whole), *evaluated, fingerprint_of(task(whole, validation=others[0]))}) == 5
 
 
 def test_pictures_in_files_are_known_by_names_and_contents(tmp_path: Path) -> None:

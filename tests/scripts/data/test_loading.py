@@ -49,6 +49,7 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str, streaming: bool) 
         {"train": "train/x.jsonl", "validation": "dev/x.jsonl", "test": "test/x.jsonl"},
         {"train": "my.train.csv", "test": "my.test.csv"},
         {"train": "words.txt", "test": "test.txt"},
+        {"train": "train.txt", "test": "a/test.txt"},
         {"test": "test.txt"},
     ],
 )
@@ -58,6 +59,8 @@ def test_splits_are_found_by_the_names_of_files_and_folders(tmp_path: Path, file
     (tmp_path / ".hidden").mkdir()
     write(tmp_path / ".hidden" / "train.jsonl", ["hidden"])
     (tmp_path / "README.md").write_text("words")
+    if "train.txt" in files.values():
+        write(tmp_path / "LICENSE.txt", ["of no split"])
     assert splits(str(tmp_path)) == list(files)
     assert {split: words(tmp_path, split=split) for split in files} == {split: [split] for split in files}
     if "validation" not in files:
@@ -71,6 +74,10 @@ def test_a_table_is_kept_until_its_file_changes(tmp_path: Path, no_cache: Path) 
     assert len(list(no_cache.rglob("*.arrow"))) == 1
     write(path, ["changed"])
     assert words(path) == ["changed"]
+    times = path.stat()
+    write(path, ["chanted"])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as copying programs do
+    assert words(path) == ["chanted"]
     path = write_rows(tmp_path / "pictures" / "metadata.csv", [{"file_name": "1.png", "label": "x"}])
     picture(path.with_name("1.png"), 1)
     before = read(str(path))._fingerprint
@@ -105,6 +112,9 @@ def test_what_datasets_saved_is_read(tmp_path: Path, streaming: bool) -> None:
     assert words(tmp_path / "many", split="test", streaming=streaming) == ["one"]
     with raises_sentence("validation", "train"):
         read(str(tmp_path / "one"), split="validation", streaming=streaming)
+    Dataset.from_dict({"text": []}).save_to_disk(tmp_path / "empty")
+    with raises_sentence("empty", "records"):
+        read(str(tmp_path / "empty"), streaming=streaming)
 
 
 def test_data_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

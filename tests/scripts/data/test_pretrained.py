@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
+from transformers import WhisperFeatureExtractor
 
 import own_runs
 import qkv
@@ -109,7 +110,10 @@ def test_classes_are_those_of_a_head_that_knows_all(tmp_path: Path) -> None:
 def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
     where = images(tmp_path / "own", "cat", "dog")
     init = pretrained(tmp_path / "init", "ImageEncoderForImageClassification", "dog", "fox", "cat")
-    task = task_of(where, f"init={saved(task_of(where), init)}")
+    first = task_of(where)
+    first.processor.image_mean = [0.1, 0.2, 0.3]
+    task = task_of(where, f"init={saved(first, init)}")
+    assert task.processor.image_mean == (0.1, 0.2, 0.3)
     assert task.labels == ["dog", "fox", "cat"] and task.data.report["classes"]["test"] == {"cat": 2, "dog": 2}
     rows = task.data.splits["test"]
     folders = [Path(row["image"]["path"]).parent.name for row in rows]
@@ -133,6 +137,25 @@ def test_boxes_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None
     lines = [json.dumps({"image": f"all/{number}.png", "objects": own}) for number, own in enumerate(objects)]
     (tmp_path / "own" / "train.jsonl").write_text("\n".join(lines))
     first = task_of(str(tmp_path / "own"))
+    first.processor.image_mean = [0.1, 0.2, 0.3]
     init = saved(first, pretrained(tmp_path / "init", "DetectionForObjectDetection", "ship", "gull", "buoy"))
     assert first.labels == ["buoy", "ship"]
-    assert task_of(str(tmp_path / "own"), f"init={init}").labels == ["ship", "gull", "buoy"]
+    task = task_of(str(tmp_path / "own"), f"init={init}")
+    assert task.labels == ["ship", "gull", "buoy"] and task.processor.image_mean == (0.1, 0.2, 0.3)
+
+
+def test_captions_are_read_by_the_pretrained_processor(tmp_path: Path) -> None:
+    where = [str(own_runs.data("captions", tmp_path / f"{seed}", seed=seed)) for seed in (0, 1)]
+    first = task_of(where[0], "text.vocab_size=600")
+    first.processor.image_processor.image_mean = [0.1, 0.2, 0.3]
+    init = saved(first, pretrained(tmp_path / "init", "DualEncoderModel"))
+    own, task = (task_of(where[1], "text.vocab_size=600", *words).processor for words in ([], [f"init={init}"]))
+    known, others = first.processor.tokenizer.get_vocab(), own.tokenizer.get_vocab()
+    assert task.tokenizer.get_vocab() == known != others and task.image_processor.image_mean == (0.1, 0.2, 0.3)
+
+
+def test_features_of_another_kind_are_refused(tmp_path: Path) -> None:
+    init = pretrained(tmp_path / "init", "SpeechEncoderDecoderForSpeechSeq2Seq")
+    WhisperFeatureExtractor().save_pretrained(init)
+    with pytest.raises(ValueError, match="WhisperFeatureExtractor"):
+        task_of(str(recordings(tmp_path / "own")), "holdout=0.25", f"init={init}")

@@ -63,6 +63,8 @@ def test_a_table_keeps_its_lines_and_tells_bad_ones(tmp_path: Path) -> None:
 )
 def test_the_header_shows_the_separator(tmp_path: Path, name: str, content: str) -> None:
     assert rows(written(tmp_path / name, content)) == [(2, {"text": "one", "a,b,c": "two"})]
+    assert rows(written(tmp_path / "y.csv", '"a;b;c",text\none,two\n')) == [(2, {"a;b;c": "one", "text": "two"})]
+    assert rows(written(tmp_path / "Y.TSV", "text\none,two\n")) == [(2, {"text": "one,two"})]
 
 
 @pytest.mark.parametrize(

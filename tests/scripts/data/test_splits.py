@@ -103,6 +103,8 @@ def test_example_data_are_divided_evenly() -> None:
     held = replace(made, labels={"train": list(range(18)), "test": [0, 1]}).divided(recipe_of(holdout=0.2))
     assert held.labels["validation"] == [4, 9, 14] and held.texts["validation"] == ["5", "11", "16"]
     assert made.divided(recipe_of()) == made and held.divided(recipe_of(holdout=0.5)) == held
+    few = made.divided(recipe_of(text={"evaluated": 1}))
+    assert few.texts == {**made.texts, "test": ["0"]} and few.targets["test"] == ["0"]
     with pytest.raises(ValueError, match="holdout=0.05 of 18 examples"):
         made.divided(recipe_of(holdout=0.05))
 
@@ -121,6 +123,7 @@ def leaks(*splits):
 @pytest.mark.parametrize(("one", "other"), [("a b c", "x y z"), (b"\0\1", b"\3"), (noise(1), noise(2))], ids=type)
 def test_equal_rows_are_found_whatever_they_are(one, other):
     assert leaks([other, one], [one])[0] == {0: 1} and leaks([other], [one])[0] == {}
+    assert leaks([noise(1, side=8)], [noise(2, side=8)]) == ({}, None)  # small images are alike whatever they show
 
 
 def jaccard(one, other):

@@ -79,8 +79,8 @@ def test_a_table_is_sifted_before_the_training(processes: int | None, tmp_path: 
 
 def test_a_table_from_elsewhere_is_known_by_its_order() -> None:
     log = RecordValidation(0.5)
-    good = valid_rows(Dataset.from_dict({"text": ["a", "", "b"]}), {"text": check_text}, log)
-    assert good["text"][:] == ["a", "b"] and [line["row"] for line in log.skipped] == [2]
+    good = valid_rows(Dataset.from_dict({"text": [*"a" * 100, "", "b"]}), {"text": check_text}, log)
+    assert good["text"][:] == [*"a" * 100, "b"] and [line["row"] for line in log.skipped] == [101]
 
 
 def test_records_are_written_once_by_whoever_finds_them(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 """Digits that are spoken: voices held out, the same data every time, and a sentence without espeak-ng."""
 
+import ctypes
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.example_data import spoken_digits as digits
+from qkv.scripts.example_data.espeak import PITCH, RATE, SEED, speak
 from recipes import recipe_of
 from sine_waves import tone
 
@@ -63,3 +67,36 @@ def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypa
     (tmp_path / "espeak.py").write_text("raise SystemExit('no voice')")
     with pytest.raises(RuntimeError, match="espeak-ng failed: no voice"):
         digits.speak([["a", "v", 1, 1]])
+
+
+def test_noise_is_as_loud_as_drawn() -> None:
+    sound = np.sin(np.arange(20_000) / 10).astype(np.float32)
+    noises = (digits.add_noise(sound, np.random.default_rng(seed)) - sound for seed in range(30))
+    levels = [10 * np.log10((sound**2).mean() / (noise**2).mean()) for noise in noises]
+    low, high = digits.NOISE
+    assert low - 0.5 < min(levels) < low + 5 and high - 5 < max(levels) < high + 0.5
+
+
+def test_every_text_has_its_voice_and_its_samples() -> None:
+    """The library hands over as many samples as a text has letters, in two pieces."""
+    library = mock.Mock()
+    library.espeak_Initialize.return_value = 22_050
+    library.espeak_SetVoiceByName.side_effect = lambda name: int(name == b"nobody")
+
+    def synthesize(data: bytes, size: int, *_: Any) -> None:
+        receive = library.espeak_SetSynthCallback.call_args.args[0]
+        for part in (data[:2], data[2 : size - 1]):
+            receive((ctypes.c_short * len(part))(*part), len(part), None)
+        receive(None, 0, None)
+
+    library.espeak_Synth.side_effect = synthesize
+    samples, lengths, rate = speak(library, "home", [["abc", "en+m1", 150, 40], ["defg", "en+f1", 200, 60]])
+    assert (bytes(samples.tolist()), lengths, rate) == (b"abcdefg", [3, 4], 22_050)
+    called = [name.removeprefix("espeak_") for name, *_ in library.mock_calls]
+    assert called[3:] == ["SetVoiceByName", "SetParameter", "SetParameter", "Synth", "Synchronize"] * 2
+    assert library.espeak_ng_SetRandSeed.call_args.args[0].value == SEED
+    assert library.espeak_SetVoiceByName.call_args_list == [mock.call(b"en+m1"), mock.call(b"en+f1")]
+    values = [(RATE, 150), (PITCH, 40), (RATE, 200), (PITCH, 60)]
+    assert library.espeak_SetParameter.call_args_list == [mock.call(*value, 0) for value in values]
+    with pytest.raises(RuntimeError, match="nobody"):
+        speak(library, "home", [["abc", "nobody", 150, 40]])

@@ -28,6 +28,8 @@ def test_copies_are_copies_and_reversals_reversed() -> None:
     corpus = reverse(recipe)
     assert all(text[::-1] == corpus.targets["test"][index] for index, text in enumerate(corpus.texts["test"]))
     assert {len(text) for text in corpus.texts["train"]} == set(range(6, 13))
+    with pytest.raises(ValueError, match="text.made=500"):  # different texts, of which there are 676
+        copy(recipe_of(text=dict(made=500, symbols=2)))
 
 
 def test_keys_have_the_values_of_the_table() -> None:

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 
 import own_runs
 from evaluations import evaluation
 from qkv.scripts.prediction import evaluation as module
 from qkv.scripts.prediction.comparison import compare, intervals, resampled
 from qkv.scripts.prediction.evaluated_data import table_test
-from qkv.scripts.prediction.evaluation import evaluate_rows
+from qkv.scripts.prediction.evaluation import evaluate_rows, losses_of_rows
 from qkv.scripts.prediction.source import open_source
 from qkv.scripts.tasks.metrics import MISSED, measure
 
@@ -129,3 +132,14 @@ def test_rows_get_in_a_batch_the_numbers_they_get_alone(
                 key: pytest.approx(each, rel=1e-4, abs=1e-5) for key, each in expected.items() if type(each) is float
             }
             assert row == expected | close
+
+
+def test_losses_of_rows_are_those_of_the_model_or_none() -> None:
+    logits, labels = torch.randn(3, 5, 7), torch.randint(0, 7, (3, 5))
+    labels[0, 2:], labels[1] = -100, -100
+    whole = cross_entropy(logits.flatten(0, 1), labels.flatten())
+    task, model = SimpleNamespace(kind="fill-mask"), SimpleNamespace(config=SimpleNamespace())
+    own = losses_of_rows(task, model, SimpleNamespace(logits=logits, loss=whole), labels)
+    first, last = (cross_entropy(logits[row], labels[row]) for row in (0, 2))
+    torch.testing.assert_close(own, torch.stack([first, torch.tensor(0.0), last]))
+    assert losses_of_rows(task, model, SimpleNamespace(logits=logits, loss=whole * 1.01), labels) is None

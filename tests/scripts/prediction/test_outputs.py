@@ -54,6 +54,11 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
     write_table(tmp_path / "b.parquet", ["day", "n", "prediction"], rows, tmp_path / "a.parquet")
     second = pq.read_table(tmp_path / "b.parquet")
     assert second.select(["day", "n"]).equals(first) and second["prediction"].to_pylist() == ["x", "x"]
+    rows[0]["file"] = {"bytes": b"1", "path": "a.png"}
+    write_table(tmp_path / "c.jsonl", ["day", "file"], rows)
+    write_table(tmp_path / "c.csv", ["day", "file"], rows)
+    assert [row["day"] for row in read_table(tmp_path / "c.jsonl", {}).rows] == ["1970-01-02", "1970-01-03"]
+    assert [row["file"] for row in read_table(tmp_path / "c.csv", {}).rows] == ["a.png", ""]
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "no/a.csv", "here.csv", "folder.csv"])

@@ -1,12 +1,14 @@
 """Pictures and captions: as the processor makes them, judged among 32 captions, and never in parts."""
 
 from copy import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
+import own_runs
 from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.recipes.loading import changed
@@ -65,6 +67,23 @@ def test_judged_is_the_nearest_caption(task: Task) -> None:
     found = retrieval.reduce({"loss": 6.0, "targets": 3.0}, answers)
     assert found == {"loss": 2.0, "retrieval_seen": 0.5, "retrieval_unseen": 1.0}
     assert "retrieval_unseen" not in retrieval.reduce({"loss": 6.0, "targets": 3.0}, answers[:2])
+
+
+def test_equal_captions_of_a_table_are_one_and_a_test_may_have_others(tmp_path: Path) -> None:
+    own_runs.data("captions", tmp_path, 22)
+    rows = [{"image": f"files/{number}.png", "text": f"a {'ab'[number % 2]}"} for number in range(22)]
+    rows[3]["image"], rows[20]["text"] = "files/none.png", "a new one"
+    own_runs.write_rows(tmp_path / "train.jsonl", rows[:20])
+    own_runs.write_rows(tmp_path / "test.jsonl", rows[20:])
+    (tmp_path / "captions.jsonl").unlink()
+    size = ["model.vision_config.image_size=16", "model.vision_config.patch_size=8", "text.vocab_size=600"]
+    words = [*TINY, *size, f"data={tmp_path}", "bad_records=0.1", "holdout=0.2"]
+    task = data.load(recipe.load("shapes-captions", words))
+    assert task.sizes() == {"train": 15, "validation": 4, "test": 2} and len(task.captions) == 3
+    assert {task.captions[number] for number in range(task.seen)} == {"a a", "a b"}
+    batch = task.collate(list(task.splits["test"]), None)
+    assert [task.captions[number] for number in batch["_caption"]] == ["a new one", "a b"]
+    assert batch["_place"].tolist() == [0, 1] and batch["pixel_values"].shape == (2, 3, 16, 16)
 
 
 @pytest.mark.parametrize("source", ["qkv", "stock"])

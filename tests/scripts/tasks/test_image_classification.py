@@ -1,5 +1,6 @@
 """Pictures of folders: cropped by their place in training, in the middle otherwise, with classes by name."""
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features
 from datasets import Image as ImageFeature
 from PIL import Image
 
+from qkv.scripts.data.stream import Position, Shard
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.image_classification import center_crop, random_crop
@@ -67,6 +69,18 @@ def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
     plain, mirrored = random_crop(image, draws), random_crop(image, np.array([*draws[:4], 0.1]))
     assert 1 <= plain.size[0] <= 64 and 1 <= plain.size[1] <= 32
     assert np.array_equal(np.asarray(plain)[:, ::-1], np.asarray(mirrored))
+
+
+def test_images_of_a_stream_have_the_classes_of_their_folders(folder: Path) -> None:
+    own = recipe.load("vit-b16", [*TINY, f"data={folder}"])
+    task = data.load(own)
+    assert task.labels == ["cat", "dog"] and task.splits["validation"]["label"][:] == [0, 0, 1, 1]
+    for number in range(own.data.shards):
+        for row in islice(Shard(task.train, own, number, vars(Position())).examples(), 3):
+            width, height = row["image"].size
+            random = np.random.default_rng([width - 24, 6, ord(task.labels[row["label"]][0])])
+            pixels = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+            assert np.array_equal(np.asarray(row["image"]), pixels)
 
 
 def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
