@@ -36,6 +36,7 @@ def test_a_text_is_written_as_predict_writes_it(tmp_path: Path) -> None:
     source = open_source(str(stock_folders.gpt2(tmp_path / "gpt2")))
     greedy = predict(source, list(inputs_of(source)), "warm", 5, 0)[0]
     assert greedy == next(PREDICTORS[source.task](source, ["warm"], {"max_new_tokens": 5}))["prediction"]
+    assert predict(source, list(inputs_of(source)), "warm", 5, 2)[0] != greedy
 
 
 def test_a_drawing_is_bright_in_a_black_square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
