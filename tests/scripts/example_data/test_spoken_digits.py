@@ -1,13 +1,17 @@
 """Digits that are spoken: voices held out, the same data every time, and a sentence without espeak-ng."""
 
+import ctypes
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.example_data import spoken_digits as digits
+from qkv.scripts.example_data.espeak import PITCH, RATE, speak
 from recipes import recipe_of
 from sine_waves import tone
 
@@ -51,6 +55,35 @@ def test_the_same_data_come_every_time_and_are_made_once(cache: Path, monkeypatc
     assert sorted(path.name for path in cache.iterdir()) == sorted(
         ["before", Path(first.where).name, Path(more.where).name]
     )
+
+
+def test_noise_is_as_loud_as_drawn() -> None:
+    sound = np.sin(np.arange(20_000) / 10).astype(np.float32)
+    noises = [digits.add_noise(sound, np.random.default_rng(seed)) - sound for seed in range(30)]
+    levels = [10 * np.log10((sound**2).mean() / (noise**2).mean()) for noise in noises]
+    low, high = digits.NOISE
+    assert low - 0.5 < min(levels) < low + 5 and high - 5 < max(levels) < high + 0.5
+
+
+def test_every_text_has_its_voice_and_its_samples() -> None:
+    library = MagicMock()
+    library.espeak_Initialize.return_value, library.espeak_SetVoiceByName.side_effect = 22_050, [0, 0, 1]
+
+    def synthesize(text: bytes, size: int, *options: object) -> None:
+        receive = library.espeak_SetSynthCallback.call_args.args[0]
+        for part in (text[:2], text[2:-1], b""):  # none at the end of a text
+            samples = (ctypes.c_short * len(part))(*part)
+            receive(samples if part else None, len(part), None)
+
+    library.espeak_Synth.side_effect = synthesize
+    samples, lengths, rate = speak(library, "home", [["abc", "en+m1", 150, 40], ["defg", "en+f1", 200, 60]])
+    assert (bytes(samples.tolist()), lengths, rate) == (b"abcdefg", [3, 4], 22_050)
+    names = [f"espeak_{name}" for name in ("SetVoiceByName", "SetParameter", "SetParameter", "Synth", "Synchronize")]
+    assert [each[0] for each in library.mock_calls[2:]] == ["espeak_ng_SetRandSeed", *names, *names]
+    parameters = [each.args[:2] for each in library.espeak_SetParameter.call_args_list]
+    assert parameters == [(RATE, 150), (PITCH, 40), (RATE, 200), (PITCH, 60)]
+    with pytest.raises(RuntimeError, match="'nobody'"):
+        speak(library, "home", [["abc", "nobody", 150, 40]])
 
 
 def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
