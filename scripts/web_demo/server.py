@@ -31,7 +31,7 @@ WRITTEN = {
     "max_new_tokens": partial(gr.Slider, 1, 256, 64, step=1, label="Most tokens"),
     "temperature": partial(gr.Slider, 0, 2, 0, label="Temperature (0: the most probable tokens)"),
 }
-INPUTS = {
+INPUTS: dict[str, dict[str, Any]] = {
     "text": {"text": partial(TEXTBOX, label="Text")},
     "audio": {"audio": partial(gr.Audio, label="Recording", type="filepath")},
     "image": {"image": partial(gr.Image, label="Image", type="filepath", image_mode=None)},
@@ -49,7 +49,7 @@ Values = dict[str, Any]
 def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     """Return the answer to the inputs of the page, and its attention as HTML; gr.Error where an input is wrong."""
     typed = dict(zip(names, values, strict=True))
-    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}  # a slider may send 2.0 as 2
+    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}  # a slider at 2.0 sends 2
     options = {name: kind(typed[name]) for name, kind in kinds.items() if typed.get(name)}
     try:
         own = READERS[source.medium](input_of(typed, source.medium), source, Path())
@@ -112,8 +112,7 @@ def shown(task: str, own: Any, made: Any) -> Any:
 
 def inputs_of(source: Source) -> Values:
     """Return the components of a person's inputs, by name."""
-    common: Any = INPUTS[source.medium]
-    wanted: Values = common | INPUTS.get(source.task, {})
+    wanted = {**INPUTS[source.medium], **INPUTS.get(source.task, {})}
     labels = (getattr(source.model.config, "id2label", None) or {}).values()
     if source.task == "image-classification" and all(CHARACTER.fullmatch(str(label)) for label in labels):
         wanted["drawing"] = partial(SKETCHPAD, height=400, brush=gr.Brush(13, ["#000000"]))

@@ -147,6 +147,8 @@ VIRTUAL = [
 @pytest.mark.parametrize(("name", "kind", "task"), sampled(VIRTUAL, 3))
 def test_virtual_tokens(name: str, kind: Any, task: str, tmp_path: Path) -> None:
     model, inputs = prepared(BY_NAME[name])
+    look_up, ids = model.get_input_embeddings(), torch.tensor([5, 6, 7])
+    assert torch.equal(look_up(ids), look_up(ids[None])[0])  # as of prompts that begin as a text
     adapted = adapt(model, kind(task_type=task, num_virtual_tokens=3))
     learn(adapted, inputs)
     for value in adapted.prompt_encoder.parameters():  # PEFT reads them in single precision

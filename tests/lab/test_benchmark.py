@@ -36,12 +36,13 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_workload_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "times.json"
-    assert main(["benchmark", "encode", "--contenders", "qkv", "--rounds=2", "--device=cpu", f"--json={file}"]) == 0
+    words = ["encode", "--batch=5", "--contenders", "qkv", "--rounds=2", "--device=cpu", f"--json={file}"]
+    assert main(["benchmark", *words]) == 0
     printed = capsys.readouterr()
     assert "encode-small-128" in printed.out and "transformers" in printed.out and "6/6" in printed.err
     record = json.loads(file.read_text())
     workload = record["workloads"]["encode-small-128"]
-    assert len(workload["contenders"]["qkv"]["seconds"]) == workload["rounds"] == 2
+    assert len(workload["contenders"]["qkv"]["seconds"]) == workload["rounds"] == 2 and workload["batch"] == 5
     assert record["machine"] == MACHINE and record["seed"] == 0 and "torch" in record["versions"]
 
 

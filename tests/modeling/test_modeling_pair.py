@@ -16,6 +16,7 @@ from qkv import (
     QkvPairForMaskedLM,
     QkvPairModel,
 )
+from qkv.scripts.planning.memory_tracker import MemoryTracker
 from sampling import sampled
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
@@ -129,6 +130,20 @@ def test_chunks_change_nothing(training):
         (output.pair_hidden_state * upstream).sum().backward()
     for one, other in zip(whole.blocks.parameters(), parts.blocks.parameters(), strict=True):
         close(other.grad, one.grad)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_memory_of_chunks_grows_as_the_pairs(checkpointing):
+    """Not by one of them for each three residues."""
+    model, peaks = model_of(chunk_size=8).train(), []
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for length in (64, 128):
+        with MemoryTracker() as tracker:
+            model(torch.randint(4, 10, (1, length))).pair_hidden_state.sum().backward()
+        peaks.append(tracker.peak.total())
+        model.zero_grad()
+    assert peaks[1] < 4.15 * peaks[0]
 
 
 def test_scores_of_pairs_are_symmetric_and_their_losses_are_those_of_labelled_pairs():

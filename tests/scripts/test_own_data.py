@@ -78,6 +78,12 @@ def test_own_data_are_the_task_of_their_columns(kind: str, form: str, tmp_path: 
     check(load(infer(where, [*words, "bad_records=0.5"])[0]), kind, rows[:BAD] + rows[BAD + 1 :])
 
 
+def test_one_class_is_nothing_to_tell_apart(tmp_path: Path) -> None:
+    rows = [{"text": f"number {number}", "label": "ham"} for number in range(COUNT)]
+    with raises_sentence("own.csv", "'label'", "'ham'"):
+        load(infer(str(write_rows(tmp_path / "own.csv", rows)), ["text.label=label"])[0])
+
+
 # The page on own data -------------------------------------------------------------------------------------------------
 
 

@@ -47,14 +47,19 @@ def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
         assert rows[0]["prediction"][0].keys() == {"bbox", "category", "score"}
 
 
-def test_the_numbers_are_those_of_the_model(run_of: Runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stock", [False, True])
+def test_the_numbers_are_those_of_the_model(run_of: Runs, tmp_path: Path, *, stock: bool) -> None:
     run, table = run_of("classes"), own_runs.data("classes", tmp_path, 40, seed=2)
+    if stock:  # with fewer positions than the tokens of a text, and a tokenizer that does not say so
+        run = stock_folders.bert(tmp_path / "bert")
+        table.write_text(table.read_text() + "\n" + json.dumps({"text": "warm " * 30}))
     assert main(["predict", str(run), str(table), "batch_size=7", "--out", str(tmp_path / "out.jsonl")]) == 0
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(run), AutoTokenizer.from_pretrained(run)
+    most = {"truncation": stock, "max_length": stock_folders.POSITIONS}
     for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         with torch.no_grad():
-            best = model(**tokenizer(row["text"], return_tensors="pt")).logits[0].softmax(-1).max(-1)
+            best = model(**tokenizer(row["text"], return_tensors="pt", **most)).logits[0].softmax(-1).max(-1)
         assert row["prediction"] == model.config.id2label[int(best.indices)]
         assert row["score"] == pytest.approx(float(best.values), rel=1e-4)
 

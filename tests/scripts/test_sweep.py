@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -11,6 +12,7 @@ import pytest
 
 from locks import locked_by_another
 from qkv.scripts import cli, sweep
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import LOCK
 
@@ -42,6 +44,19 @@ def test_a_grid_is_ordinary_trainings(tmp_path: Path, capsys: pytest.CaptureFixt
     assert results(tmp_path / "grid") == [({"lr": rate}, "COMPLETE", value) for rate, value in accuracies.items()]
     ranked = sorted(accuracies, key=lambda rate: -accuracies[rate])
     assert re.findall(r"lr=(\S+)", printed) == ranked
+
+
+def test_a_watched_loss_ranks_the_lowest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trained(recipe: Recipe, *given: object) -> SimpleNamespace:
+        metrics = {"accuracy": 1.0, "loss": recipe.optimization.learning_rate}
+        return SimpleNamespace(record={"metrics": {"validation": metrics}})
+
+    monkeypatch.setattr(sweep, "train", trained)
+    assert swept(tmp_path / "out", "lr=1e-2,1e-3", "watch=validation loss") == 0
+    assert [value for *_, value in results(tmp_path / "out")] == [-0.01, -0.001]
+    assert re.findall(r"lr=(\S+)", capsys.readouterr().out) == ["1e-3", "1e-2"]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ def changed(name: str, **fields: object) -> Workload:
     return Workload(**{**vars(tiny(name)), **fields})
 
 
+def test_weights_are_read_once_for_all_rows_of_a_batch() -> None:
+    one, eight = (of(changed("decode-small-1", batch=rows, length=1)) for rows in (1, 8))
+    assert one["bytes"] < eight["bytes"] < 2 * one["bytes"] and eight["tokens"] == 8 * one["tokens"]
+
+
 def test_padding_is_no_work() -> None:
     whole, padded = (changed("encode-small-128", batch=8, length=32, real=real) for real in (1.0, 0.5))
     assert of(padded)["flops"] < 0.55 * of(whole)["flops"]

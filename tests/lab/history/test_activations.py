@@ -32,6 +32,16 @@ def test_a_variant_is_its_formula(variant: str) -> None:
         torch.testing.assert_close(residual(hidden, residual.input(hidden).sin()), expected[variant])
 
 
+def test_means_and_deviations_are_those_of_hidden_states() -> None:
+    model = build("residual, norm in front", 8, 0.3).double()
+    found = by_layer(model)
+    hidden = torch.randn(4, 32, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    states = model(inputs_embeds=hidden, output_hidden_states=True).hidden_states
+    assert found["mean"] == pytest.approx([state.mean().item() for state in states])
+    assert found["deviation"] == pytest.approx([state.std().item() for state in states])
+    assert len(found["gradient"]) == LAYERS + 1 and found["gradient"][-1] == 1.0
+
+
 def test_gradients_are_over_the_last_layers() -> None:
     """Where nothing happens in a branch, a residual sum hands every gradient on as it is."""
     model = build("residual alone", 8, 0.3)

@@ -37,6 +37,23 @@ def test_quality_and_losses_are_the_records(drawn: list[tuple[str, list[float], 
     assert drawn == expected
 
 
+def test_times_layers_and_costs_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
+    for name in ("steps.png", "activations.png", "lengths.png"):
+        FIGURES[name](RECORD, Figure())
+    steps, layers, stacks = RECORD["steps"], RECORD["activations"].items(), RECORD["lengths"]["stacks"].items()
+    for name, own in steps["models"].items():
+        for times in (own["seconds"], [middle for _, middle, _ in own["over"]]):
+            assert drawn.pop(0) == (name, steps["lengths"], times)
+    for name, values in [(name, own[what]) for what in ("deviation", "gradient") for name, own in layers]:
+        assert drawn.pop(0) == (name, list(range(len(values))), values)
+    for unit, divisor in {"seconds": 1, "bytes": 2**20}.items():
+        for name, curve in [(name, own[f"{what}_{unit}"]) for name, own in stacks for what in ("step", "forward")]:
+            label, lengths, values = drawn.pop(0)
+            points = zip(lengths, (value * divisor for value in values), strict=True)
+            assert label in (name, "") and [*map(list, points)] == curve
+    assert drawn == []
+
+
 def test_each_picture_is_a_file_with_one_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     legends = []
     legend = Figure.legend

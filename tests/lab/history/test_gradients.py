@@ -25,8 +25,10 @@ def loss(model: PreTrainedModel, place: int, change: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_norm_is_that_of_finite_differences(name: str) -> None:
-    model, step = COMPARED[name](4).double().eval(), 1e-5
+    model, step = COMPARED[name](4).train(), 1e-5
     found = gradients_by_distance({name: model}, LENGTH)[name]
+    assert model.training and model.dtype == torch.float32
+    model.double().eval()
     assert [distance for distance, _ in found] == [1, 3]
     slopes = torch.zeros(TEXTS, 4, dtype=torch.float64)
     for text, component in itertools.product(range(TEXTS), range(4)):

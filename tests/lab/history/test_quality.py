@@ -23,6 +23,14 @@ def test_a_step_has_the_same_letters_for_all_and_others_than_the_next() -> None:
     assert len({tuple(batch.flatten().tolist()) for batch in batches}) == 20
 
 
+def test_the_rate_warms_up_and_decays_with_the_seconds() -> None:
+    training, rates = TimedTraining(build_models(8, seed=0)[RNN], curriculum(100.0)), []
+    for seconds in (0.0, 2.5, 5.0, 50.0, 100.0, 101.0):
+        training.spent = seconds
+        rates.append(training.learning_rate() / 0.01)
+    assert rates == pytest.approx([0.0, 0.5, 0.994, 0.5, 0.0, 0.0], abs=1e-3)
+
+
 def test_all_get_the_same_seconds_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     monkeypatch.setattr(quality.time, "process_time", lambda: float(next(ticks)))

@@ -33,7 +33,7 @@ def test_ratios_are_of_the_same_turn_and_turns_change_about(monkeypatch: pytest.
 
 
 def test_a_step_with_other_targets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    scored = TimedStep.scored
+    scored, before = TimedStep.scored, BUILT[RNN].lm_head.weight.clone()
 
     def shorter(self: Any, batch: dict[str, Tensor]) -> tuple[int, ...]:
         short = {name: tensor[:, 1:] for name, tensor in batch.items()}
@@ -42,6 +42,7 @@ def test_a_step_with_other_targets_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(TimedStep, "scored", shorter)
     with pytest.raises(RuntimeError, match="not the same work"):
         time_steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [2], tokens=4, turns=1)
+    assert torch.equal(BUILT[RNN].lm_head.weight, before)  # copies are timed, for the models are to learn yet
 
 
 def test_what_is_kept_is_counted_once() -> None:

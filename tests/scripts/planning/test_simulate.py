@@ -231,6 +231,14 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
 
 
+@pytest.mark.slow
+def test_tensor_and_data_parallel_share_everything() -> None:
+    found = simulate(subject_of("gpt2"), here(world_size=16, strategy="tp", split=2))
+    # Two devices share layers, and each has its own group for the data.
+    assert {collective.devices for collective in found.communication} == {2, 8}
+    assert found.memory["weights"] < 0.075 * simulate(subject_of("gpt2"), here()).memory["weights"]
+
+
 def test_no_weights_are_allocated() -> None:
     wide = ["hidden_size=8192", "num_hidden_layers=2", "intermediate_size=28672", "num_attention_heads=64"]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

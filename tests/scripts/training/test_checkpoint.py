@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from qkv.scripts.training import checkpoint
@@ -143,17 +144,19 @@ def test_steps_after_the_resumed_one_are_removed(tmp_path: Path) -> None:
     assert filled(tmp_path / "large", 999_999, 1_000_000).newest() == (1_000_000, "")
 
 
-@pytest.mark.parametrize("name", ["mkdir", "write_text", "rename"])
+@pytest.mark.parametrize("name", ["mkdir", "write_text", "rename", "save_file"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_failed_write_leaves_earlier_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
+        if name == "save_file":
+            raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
         raise OSError(number, os.strerror(number))
 
     checkpoints = filled(tmp_path, 1, keep=1)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, name, fail)
+        patch.setattr(checkpoint if name == "save_file" else Path, name, fail)
         with pytest.raises(OSError, match=f"step 2 .*{tmp_path}.*{os.strerror(number)}"):
             save(checkpoints, 2)
     assert names(tmp_path) == ["step-000001"] and checkpoints.newest() == (1, "")

@@ -17,6 +17,7 @@ from accelerate import Accelerator
 from datasets import IterableDataset
 
 import qkv
+from qkv.scripts.data import stream
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.loading import read
 from qkv.scripts.data.stream import Shard, Stream
@@ -111,8 +112,12 @@ def epochs(recipe: Recipe, parts: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 8])
-@pytest.mark.parametrize("parts", [1, 20])
-def test_each_epoch_has_every_record_once_in_another_order(shards: int, parts: int) -> None:
+@pytest.mark.parametrize(("parts", "units"), [(1, stream.UNITS), (20, stream.UNITS), (20, 5)])
+def test_each_epoch_has_every_record_once_in_another_order(
+    shards: int, parts: int, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "UNITS", units)
+    assert plain(numbers(parts=parts)).units == min(parts, units)
     orders = [order for seed in range(2) for order in epochs(changed(RECIPE, shards=shards, seed=seed), parts)]
     assert all(sorted(order) == list(range(SIZE)) for order in orders)
     assert len({tuple(order) for order in [*orders, list(range(SIZE))]}) == 7
@@ -187,6 +192,11 @@ def test_packed_rows_have_every_token_of_an_epoch_once() -> None:
     rows = [row for step in taken(feed(packed(), changed(RECIPE, shards=1)), 6) for _, row in step]
     expected = sorted(token for [document] in words([{"n": n} for n in range(SIZE)]) for token in document["input_ids"])
     assert sorted([token for row in rows for token in row][: len(expected)]) == expected
+
+
+def test_stream_is_read_on_demand() -> None:
+    endless = IterableDataset.from_generator(lambda: ({"n": n} for n in count()))
+    assert len(taken(feed(plain(endless), changed(RECIPE, shards=1)), 5)) == 5
 
 
 def test_loader_follows_the_examples() -> None:

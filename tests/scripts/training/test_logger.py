@@ -1,5 +1,6 @@
 """Logs of a training: metrics.jsonl, trackers, the bar on the screen and the curve."""
 
+import json
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -40,6 +41,9 @@ def test_losses_are_means_since_the_last_line(tmp_path: Path, capsys: pytest.Cap
     assert found.accelerator.log.call_args.args[0] == {"test/loss": 0.5, "test/accuracy": 0.9}
     assert found.accelerator.log.call_args_list[0].args[0]["train/loss"] == 1.5
     assert "5/5" in capsys.readouterr().err
+    other = logger(tmp_path)
+    other.load_state_dict(json.loads(json.dumps(found.state_dict())))
+    assert (other.losses, other.tokens, other.shown) == (found.losses, 35, found.shown)
 
 
 def test_only_the_main_process_writes(

@@ -96,6 +96,9 @@ def test_patience_is_resumed(tmp_path: Path) -> None:
     again.resume()
     take_steps(again)
     assert (again.loop.done, again.early_stopping.step, again.early_stopping.best_step) == (6, 2, 2)
+    longer = manager(tmp_path / "run", **words, max_steps=20)
+    longer.resume()
+    assert longer.early_stopping.waited == 0 and longer.early_stopping.step == 2
 
 
 def test_checkpoint_is_due_after_minutes_and_a_share_of_the_time(
@@ -122,6 +125,7 @@ def test_checkpoint_is_due_after_minutes_and_a_share_of_the_time(
 @pytest.mark.parametrize("name", ["accumulate", "log_every", "eval_every", "save_every", "keep", "workers"])
 def test_fields_without_influence_may_change(whole: Path, name: str) -> None:
     found = manager(whole, **{name: 2})
+    found.record["config"]["transformers_version"] = "0"
     found.resume()
     assert found.loop.done == 10
 
@@ -138,10 +142,11 @@ def test_fields_without_influence_may_change(whole: Path, name: str) -> None:
 def test_another_training_is_refused_by_its_field(whole: Path, fields: dict, words: str) -> None:
     with pytest.raises(ValueError, match=f"step-000010 .*{words}.*out="):
         manager(whole, **fields).resume()
-    found = manager(whole)
-    found.record |= {"data": {"sha256": "0"}}
-    with pytest.raises(ValueError, match="data="):
-        found.resume()
+    for group, field, word in (("data", "sha256", "data="), ("config", "norm_eps", r"config\.norm_eps=")):
+        found = manager(whole)
+        found.record[group][field] = 1.0
+        with pytest.raises(ValueError, match=word):
+            found.resume()
 
 
 def test_finished_run_is_known_by_its_record(tmp_path: Path) -> None:

@@ -15,14 +15,17 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 import qkv
 from locks import is_refused
+from qkv.configuration import presets
 from qkv.scripts.cli import main
+from qkv.scripts.common import environment
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.recipes.loading import load
+from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import fingerprint_of
 from qkv.scripts.training import record
 from qkv.scripts.training.record import read_metrics, read_record
 from qkv.scripts.training.resume import LOCK
-from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.run import Run, build, train
 from scale_worker import fresh_state
 
 TINY = ["max_steps=6", "log_every=2", "eval_every=3", "warmup_steps=1", "holdout=0.2", "model.hidden_size=16",
@@ -97,6 +100,13 @@ def test_run_is_reproducible(finished: Run, tmp_path: Path) -> None:
     assert read_metrics(again.folder) == read_metrics(finished.folder) != read_metrics(other.folder)
 
 
+def test_preset_is_the_starting_point() -> None:
+    chosen = load("digits", [*TINY, "preset=vit_base_16"])
+    config = build(chosen, registry.load(chosen)).config
+    assert (config.norm_eps, config.hidden_size, config.num_labels) == (presets.vit_base_16().norm_eps, 16, 10)
+    assert config.norm_eps != type(config)().norm_eps
+
+
 def test_bf16_trains_and_tensorboard_has_its_metrics(finished: Run, tmp_path: Path) -> None:
     with fresh_state():
         lower = run(tmp_path / "bf16", "precision=bf16", "tracker=tensorboard")
@@ -163,6 +173,21 @@ def test_record_describes_model_data_versions_and_machine(finished: Run) -> None
     assert facts["device"] == {"type": "cpu", "threads": torch.get_num_threads(), "processes": 1}
     assert own["name"] and own["cores"] == os.cpu_count() and own["memory_gib"] >= 1
     assert facts["recipe"]["learning_rate"] == load("digits").optimization.learning_rate and facts["seed"] == 0
+
+
+def test_processor_and_commit_are_those_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU: fast\nflags\t: fpu\n")
+    assert environment.processor(tmp_path / "cpuinfo") == "Some CPU: fast"
+    assert environment.processor(tmp_path / "nothing") is None
+    place = tmp_path / "environment" / "scripts" / "common" / "environment.py"
+    place.parent.mkdir(parents=True)
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init"], [*author, "commit", "--allow-empty", "--message=another"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    monkeypatch.setattr(environment, "__file__", str(place))
+    assert environment.commit() is None  # not that of the repository around an environment
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "scripts" / "common" / "environment.py"))
+    assert len(environment.commit().removesuffix(" with changes")) == 40
 
 
 def test_most_frequent_class_has_its_share_of_each_split() -> None:

@@ -85,6 +85,8 @@ def test_training_stops_saved_and_ends_the_same(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in (folder / "checkpoints").glob("step-*")] == ["step-000007"]
     assert go(folder, save_every=None).endswith("step-000007")
     assert result(folder) == result(tmp_path / "whole")
+    signal_in_step(10, monkeypatch)
+    assert go(tmp_path / "late") == ""  # in the last step there is nothing to stop
 
 
 @pytest.mark.parametrize(("fields", "words"), [({}, "out={}"), ({"resume": "never"}, "out={} resume=auto")])
