@@ -26,7 +26,7 @@ def test_an_input_is_answered(kind: str, chromium: Any, tmp_path: Path) -> None:
         page.get_by_label("Text").fill(HOSTILE)
     else:
         page.get_by_role("button", name="Brush", exact=True).click()
-        box = page.locator("canvas").bounding_box()
+        box = page.locator("canvas").last.bounding_box()
         middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         page.mouse.move(*middle)
         page.mouse.down()
