@@ -9,6 +9,7 @@ from textwrap import wrap
 import qkv
 from qkv.scripts.arguments import OF_DATA, OF_MODELS, OF_RECIPES, QKV, WITHOUT_MODELS, Program, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
+from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import read_words
@@ -25,7 +26,8 @@ def main(words: Sequence[str] | None = None, program: Program = QKV) -> int:
     """Run the command that the words name, and return its exit status."""
     words = sys.argv[1:] if words is None else list(words)
     try:
-        return dispatch(words, program)
+        with full_disk_named():  # by what writes without naming it
+            return dispatch(words, program)
     except KeyboardInterrupt:
         return 130
     except Interrupted as interrupted:

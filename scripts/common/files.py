@@ -47,22 +47,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def full_disk_named(path: Path) -> Iterator[None]:
-    """Raise OSError with the path and its free space where the block finds the disk full."""
+def full_disk_named(path: Path | None = None) -> Iterator[None]:
+    """Raise OSError with the path, or that of the error, and its free space where the block finds the disk full."""
     try:
         yield
     except Exception as error:  # of any type, for libraries define theirs
         if (said := full_disk(error)) is None:
             raise
+        path = path or Path(getattr(error, "filename", None) or ".").absolute()
         raise OSError(f"{path} could not be written: {said}; it takes more, {room(path)}") from error
 
 
 def full_disk(error: Exception) -> str | None:
-    """Return the operating system's message for an error of a full disk, else None.
-
-    Libraries written in Rust, such as safetensors and tokenizers, put its number in their message.
-    """
+    """Return the operating system's message for an error of a full disk, else None."""
     number = error.errno if isinstance(error, OSError) else None
+    # Libraries written in Rust, such as safetensors and tokenizers, put it in their message.
     if told := RUST_ERROR.search(str(error)):
         number = int(told[1])
     return os.strerror(number) if number in FULL else None

@@ -1,5 +1,6 @@
 """The command line: one sentence for every mistake, help with an example, the version."""
 
+import errno
 import resource
 import shlex
 import subprocess
@@ -141,6 +142,15 @@ def test_data_are_told_from_recipes(own_table: str, capsys: pytest.CaptureFixtur
 def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="digits"):
         main(["train", "digit", "--debug"])
+
+
+def test_a_full_disk_is_named_whoever_writes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cli, "dispatch", mock.Mock(side_effect=OSError(errno.ENOSPC, "", f"{tmp_path}/a")))
+    assert main(["train", "digits"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"qkv: {tmp_path}/a ") and said.count("make room") == len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyboardInterrupt])
