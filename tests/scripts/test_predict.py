@@ -85,11 +85,9 @@ def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFi
 
 
 def test_a_stock_model_predicts_classes_of_images(tmp_path: Path) -> None:
-    table = own_runs.data("images", tmp_path / "data", 5)
-    assert (
-        main(["predict", str(stock_folders.vit(tmp_path / "vit")), str(table), "--out", f"{tmp_path}/out.jsonl"]) == 0
-    )
-    rows = read_table(tmp_path / "out.jsonl", {}).rows
+    table, out = own_runs.data("images", tmp_path / "data", 5), tmp_path / "out.jsonl"
+    assert main(["predict", str(stock_folders.vit(tmp_path / "vit")), str(table), "--out", str(out)]) == 0
+    rows = read_table(out, {}).rows
     assert {row["prediction"] for row in rows} <= {"bad", "good"} and all(0.5 <= row["score"] <= 1 for row in rows)
 
 

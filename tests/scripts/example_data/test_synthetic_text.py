@@ -28,7 +28,7 @@ def test_copies_are_copies_and_reversals_reversed() -> None:
     corpus = reverse(recipe)
     assert all(text[::-1] == corpus.targets["test"][index] for index, text in enumerate(corpus.texts["test"]))
     assert {len(text) for text in corpus.texts["train"]} == set(range(6, 13))
-    with pytest.raises(ValueError, match="text.made=500"):  # different texts, of which there are 676
+    with pytest.raises(ValueError, match="text.made=500"):  # more than half of all 676
         copy(recipe_of(text=dict(made=500, symbols=2)))
 
 

@@ -4,7 +4,6 @@ import copy
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import qkv
-from qkv.scripts.common import environment
 from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import PAGE, make_card, plain_card, record_card
 from qkv.scripts.publishing.card.record import published
@@ -167,17 +165,6 @@ def test_figures_are_those_of_the_kept_weights_and_of_the_machine() -> None:
 def test_places_on_a_machine_are_left_out_of_the_command() -> None:
     assert published("qkv train digits out=/home/alice/runs/x seed=1") == "qkv train digits seed=1"
     assert published("qkv train '/home/alice/my recipe.yaml'") == "qkv train 'my recipe.yaml'"
-
-
-def test_a_commit_is_that_of_our_checkout_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = environment.commit()
-    assert commit is None or re.fullmatch("[0-9a-f]{40}( with changes)?", commit)
-    author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
-    for words in (["init"], [*author, "commit", "--allow-empty", "-m", "theirs"]):
-        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
-    (tmp_path / "site").mkdir()
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "site" / "scripts" / "common" / "environment.py"))
-    assert environment.commit() is None, "an environment in somebody else's repository"
 
 
 FOUND = {
