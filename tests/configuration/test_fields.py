@@ -6,6 +6,7 @@ out of bounds and unknown words.
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -120,6 +121,26 @@ def test_a_mistake_is_one_sentence_with_the_field(kind: str) -> None:
             config_class.from_dict({"model_type": config_class.model_type}, **{name: value})
 
     check()
+
+
+def accepts(check: Callable[[int], None], value: int) -> bool:
+    try:
+        check(value)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("config_class", CLASSES, ids=lambda kind: kind.__name__)
+def test_counts_begin_at_one_and_layers_end_at_ten_thousand(config_class: type[QkvConfig]) -> None:
+    """A size of 1 is a model, too, if a small one."""
+    for field in FIELDS[config_class]:
+        check = field.metadata.get("validator")
+        if check is not None and field.type in (int, int | None):
+            least = 0 if field.name in COUNTS else 1
+            assert accepts(check, least) and not accepts(check, least - 1), field.name
+            if field.name.endswith("_layers"):
+                assert accepts(check, 10_000) and not accepts(check, 10_001), field.name
 
 
 @pytest.mark.parametrize("kind", ["type", "words"])

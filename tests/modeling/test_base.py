@@ -35,9 +35,16 @@ def test_flags(name):
     assert model._supports_sdpa == attends
     # A bias for each pair of residues takes gradients, which flex attention sums up one by one.
     assert model._supports_flex_attn == (attends and "Pair" not in name)
+    assert model._supports_flash_attn == (attends and "Pair" not in name)
     assert set(model._no_split_modules) <= {type(module).__name__ for module in model.modules()}
     read = next((given for kind, given in INPUTS.items() if name.startswith(f"Qkv{kind}")), "input_ids")
     assert type(model).main_input_name == read
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+def test_code_is_saved_by_the_main_process_alone(tmp_path, is_main):
+    tiny.CASES[0].build().save_pretrained(tmp_path, is_main_process=is_main)
+    assert bool([*tmp_path.glob("*.py")]) == is_main
 
 
 # Recurrent cells, the halves of CLIP and backbones start in their own way, which their tests know.

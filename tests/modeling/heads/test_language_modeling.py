@@ -117,9 +117,10 @@ class Adapted(nn.Linear):
 
 def test_a_head_that_is_more_than_its_weight_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_modeling, "LARGE", 0)
-    adapted, hooked, normed = (kind(7, 11, dtype=torch.float64) for kind in (Adapted, nn.Linear, nn.Linear))
+    adapted, hooked, wrapped, normed = (kind(7, 11).double() for kind in (Adapted, *[nn.Linear] * 3))
     hooked.register_forward_hook(lambda _, __, output: output * 2)
-    for head in (adapted, hooked, nn.utils.parametrizations.weight_norm(normed)):
+    wrapped.forward = Adapted.forward.__get__(adapted)  # as accelerate and TRL do
+    for head in (adapted, hooked, wrapped, nn.utils.parametrizations.weight_norm(normed)):
         expected = negative_log_likelihood(head(FEATURES), TARGETS)
         assert (loss_without_logits(head, FEATURES, TARGETS) - expected).abs() <= EXACT * expected.abs()
     single, features = nn.Linear(7, 11), FEATURES.float()

@@ -19,6 +19,7 @@ ORDER = torch.tensor([2, 0, 0])
 CHANGES: list[Callable[[Any], None]] = [
     *(lambda layer: layer.crop(-2), lambda layer: layer.reorder_cache(ORDER), lambda layer: layer.crop(0)),
     *(lambda layer: layer.batch_select_indices(ORDER), lambda layer: layer.batch_repeat_interleave(1)),
+    *(lambda layer: setattr(layer, "keys", layer.keys.flip(0)), lambda layer: setattr(layer, "values", -layer.values)),
     lambda layer: layer.reset(),
 ]
 
