@@ -111,8 +111,8 @@ def check_step(input_ids: Tensor, inputs: dict[str, object], *, is_first: bool) 
 
 def cached_tokens(cache: Cache) -> float:
     """Return the number of tokens in a cache; infinity where it is on an accelerator, which would stall, and not 0."""
-    length: int | Tensor = cache.get_seq_length()
-    if isinstance(length, Tensor) and length.device.type != "cpu":
-        part: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        return float("inf") if all(layer.is_initialized for layer in part.layers) else 0
-    return int(length)
+    part: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    # A stage of a pipeline fills the layers it has.
+    filled = next((index for index, layer in enumerate(part.layers) if layer.is_initialized), None)
+    length: int | Tensor = 0 if filled is None else part.get_seq_length(filled)
+    return float("inf") if isinstance(length, Tensor) and length.device.type != "cpu" else int(length)

@@ -61,6 +61,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sampling.draw_costly(items)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def freeze() -> None:
     """Keep what is there out of garbage collections, collected tests and all: Trainer asks for one in each training."""

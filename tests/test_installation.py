@@ -136,6 +136,7 @@ def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_lic
 @pytest.mark.parametrize(
     ("recipe", "extra"), [("shapes-detect", "vision"), ("tunes", "audio"), ("spoken-digits", "speech")]
 )
+@pytest.mark.costly(1)
 def test_a_recipe_names_the_extra_before_it_begins(
     recipe: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

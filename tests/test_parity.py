@@ -115,11 +115,13 @@ def assert_identical(actual: PreTrainedModel, expected: PreTrainedModel) -> None
 
 
 @each_row
+@pytest.mark.costly(110)
 def test_outputs_are_equal(row: Row) -> None:
     assert max(distance(row, *pair(row), side) for side in row.sides) <= SINGLE
 
 
 @each_fifth
+@pytest.mark.costly(20)
 def test_outputs_are_equal_in_double_precision(row: Row) -> None:
     with double():
         assert max(distance(row, *precise_pair(row), side) for side in row.sides) <= DOUBLE
@@ -172,6 +174,7 @@ def test_gradients_are_equal(row: Row) -> None:
 
 
 @each_fifth
+@pytest.mark.costly(20)
 def test_there_and_back_is_the_identity(row: Row) -> None:
     official, ours = pair(row)
     back = to_transformers(ours)
@@ -203,6 +206,7 @@ def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("row", sampled(SAVED, 3), ids=str)
+@pytest.mark.costly(5)
 def test_there_and_back_through_files_is_the_identity(row: Row, tmp_path: Path) -> None:
     check_files(row, torch.bfloat16, "8KB", tmp_path)
 
@@ -217,6 +221,7 @@ def test_there_and_back_through_files_of_any_kind(row: Row, dtype: torch.dtype, 
 
 @each_generator
 @pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.costly(18)
 def test_generated_tokens_are_equal(row: Row, beams: int) -> None:
     given = row.inputs(row.sides[-1])
     inputs = {name: given[name] for name in GENERATED_FROM if name in given}

@@ -74,14 +74,16 @@ def delta_chunks(query: Tensor, inputs: DeltaInputs, documents: Tensor | None = 
         split_chunks(each, size) for each in (query, inputs.key.unsqueeze(2), inputs.value.unsqueeze(2))
     )
     log_decay, rate = (split_chunks(each[:, :, None, :, None], size) for each in (inputs.log_decay, inputs.rate))
-    total = log_decay.cumsum(-2)
+    same = None if documents is None else DocumentChunks.of(documents, size, query.dtype)
     later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
-    decay = (total - total.transpose(-1, -2)).masked_fill(later, -torch.inf).exp()
-    past, rest = total.exp(), (total[..., -1:, :] - total).exp()
+    apart = later if same is None else later | (same.same == 0)
+    # Summed inside documents, so that no bit of one depends on another.
+    total = log_decay.cumsum(-2) if same is None else (~apart).to(log_decay) @ log_decay
+    decay = (total - total.transpose(-1, -2)).masked_fill(apart, -torch.inf).exp()
+    past, rest = total.exp(), decay[..., -1:, :].transpose(-1, -2)
     kept = past[..., -1:, :]
-    if documents is not None:
-        same = DocumentChunks.of(documents, size, query.dtype)
-        decay, past, rest, kept = decay * same.same, past * same.reads, rest * same.kept, kept * same.reads[..., -1:, :]
+    if same is not None:
+        past, kept = past * same.reads, kept * same.reads[..., -1:, :]
     system = rate * (key @ key.transpose(-1, -2)) * decay
     right = torch.cat((rate * value, rate * past * key), dim=-1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)

@@ -15,6 +15,7 @@ def preset(name: str, **differences: Any) -> Any:
 
 
 @pytest.mark.parametrize(("head", "name", "fields", "count"), tables.beside(__file__))
+@pytest.mark.costly(18)
 def test_the_number_of_parameters_is_the_papers(head: str, name: str, fields: dict[str, Any], count: int) -> None:
     with torch.device("meta"):
         assert getattr(qkv, head)(preset(name, **fields)).num_parameters() == count

@@ -74,6 +74,7 @@ def check(whole: Whole, folder: Path, processes: int, death: dict[str, Any], **j
     ("kind", "call", "processes"),
     [("write", 2, 1), ("evaluation", 1, 1), ("data", 5, 1), ("save", 1, 2), ("step", 8, 2)],
 )
+@pytest.mark.costly(3)
 def test_killed_training_ends_with_the_same_bits(
     wholes: dict[int, Whole], tmp_path: Path, kind: str, call: int, processes: int
 ) -> None:
@@ -88,6 +89,7 @@ def test_clock_saves_without_save_every(wholes: dict[int, Whole], tmp_path: Path
     assert 0 < int(resumed) < 9, "the clock of one process, and the same step on both"
 
 
+@pytest.mark.slow
 def test_stopped_training_changes_its_number_of_processes(tmp_path: Path) -> None:
     words = ["model.residual_dropout=0"]
     assert train(tmp_path / "alone", 1, words=words) == [0]

@@ -38,6 +38,7 @@ def author(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
         return {job: asked.call(f"push_jobs.{job}") for job in jobs}
 
 
+@pytest.mark.slow
 def test_a_model_and_its_tokenizer_are_two_commits(hub: Hub, author: dict[str, Any]) -> None:
     answer = author["pushed"]
     assert answer["files"] == sorted([*MODEL, *WORDS]) and answer["private"] is True

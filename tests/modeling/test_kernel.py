@@ -82,6 +82,7 @@ def test_eager_attention(groups, keys, scale):
 @pytest.mark.parametrize("heads", [1, HEADS], ids=["shared", "each head"])
 @pytest.mark.parametrize("rows", [1, BATCH], ids=["one row", "each row"])
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.costly(24)
 def test_backend(flex, backend, groups, heads, rows):
     """Every backend, with a mask and a bias, against the loops: values and all gradients, the bias's too."""
     query, key, value = inputs(groups)

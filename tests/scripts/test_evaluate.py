@@ -76,6 +76,7 @@ def test_a_table_of_one_class(run_of: Runs, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["classes", "images"])
 @pytest.mark.parametrize("classes", [["good", "bad"], ["bad", "good"]])
+@pytest.mark.costly(2)
 def test_a_parquet_table_that_numbers_its_classes(kind: str, classes: list[str], run_of: Runs, tmp_path: Path) -> None:
     lines = own_runs.data(kind, tmp_path, 6, seed=5)
     rows = [json.loads(line) | {"label": classes.index("good")} for line in lines.read_text().splitlines()]

@@ -61,6 +61,7 @@ def check(task: Task, kind: str, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize(("kind", "form"), sampled(CASES, 5))
+@pytest.mark.costly(8)
 def test_own_data_are_the_task_of_their_columns(kind: str, form: str, tmp_path: Path, no_cache: Path) -> None:
     own_runs.data(kind, tmp_path, COUNT).unlink()
     rows = own_runs.rows(kind, COUNT)

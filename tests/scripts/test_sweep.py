@@ -30,6 +30,7 @@ def results(folder: Path) -> list[tuple[dict[str, Any], str, float | None]]:
     return [(trial.params, trial.state.name, trial.value) for trial in study.trials]
 
 
+@pytest.mark.slow
 def test_a_grid_is_ordinary_trainings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert swept(tmp_path / "grid", "lr=1e-3,1e-2") == 0
     printed = capsys.readouterr().out

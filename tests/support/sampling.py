@@ -1,4 +1,4 @@
-"""Run every n-th of many similar cases; the others are slow tests, so that all of them still run."""
+"""Run some of many similar cases; the others are slow tests, so that all of them still run."""
 
 import os
 import random
@@ -39,3 +39,15 @@ def drawn(cases: Sequence[Any], count: int) -> Callable[[Any], Any]:
         return pytest.mark.parametrize("case", [*order[:count], *slow], ids=lambda case: case.name)(test)
 
     return decorate
+
+
+def draw_costly(items: Iterable[pytest.Item]) -> None:
+    """Mark slow all cases of each test `costly(count)` but that many, drawn from its name."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("costly") and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        (count,) = cases[0].get_closest_marker("costly").args
+        for item in random.Random(f"{SEED} {name}").sample(cases, max(len(cases) - count, 0)):
+            item.add_marker(pytest.mark.slow)

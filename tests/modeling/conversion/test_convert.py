@@ -16,7 +16,7 @@ import tables
 import tiny
 from errors import raises_sentence
 from families import FAMILIES, ROWS, variant
-from families.base import Row
+from families.base import UNREAD_PARTS, Row
 from qkv.modeling.conversion.convert import CONVERSIONS
 from sampling import sampled
 
@@ -46,8 +46,9 @@ def test_labels_special_tokens_ties_dtype_mode_and_generation_settings_are_kept(
         if row.generates:
             assert model.generation_config.to_dict() == official.generation_config.to_dict()
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.float16}
-    weights = back.state_dict()
-    assert all(torch.equal(weights[name], each) for name, each in official.state_dict().items())
+    weights, unread = back.state_dict(), UNREAD_PARTS.get(type(official).__name__, " ")
+    read = {name: each for name, each in official.state_dict().items() if not name.startswith(unread)}
+    assert all(torch.equal(weights[name], each) for name, each in read.items())
     assert not row.generates or ours.generation_config is not official.generation_config
     assert getattr(back.config, "forced_eos_token_id", 7) in (7, None)
 
@@ -163,6 +164,7 @@ def test_fields_tell_which_official_class_a_model_is(words: str, fields: dict[st
 
 
 @pytest.mark.parametrize(("words", "fields", "sentence"), TABLES["unknown_to_stock"])
+@pytest.mark.costly(25)
 def test_what_stock_transformers_has_not_is_refused(words: str, fields: dict[str, Any], sentence: str) -> None:
     model_class, config = made(words, fields)
     with pytest.raises(ValueError, match=rf"stock transformers has no such model: in its nearest, .*{sentence}"):

@@ -71,6 +71,7 @@ CASES = itertools.product(get_args(PositionName), get_args(PatternName), MASKS, 
 
 
 @pytest.mark.parametrize(("position", "pattern", "mask", "pooling", "norm_first"), sampled(CASES, 17))
+@pytest.mark.costly(40)
 def test_the_first_token_alone(position: str, pattern: str, mask: str, pooling: str, *, norm_first: bool) -> None:
     model = classifier(position=position, pattern=pattern, pooling=pooling, norm_first=norm_first)
     compare(model, 3 if mask != "left" else int(RIGHT.sum()), input_ids=IDS, attention_mask=MASKS[mask])

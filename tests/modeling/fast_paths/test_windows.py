@@ -210,6 +210,7 @@ def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, 
     assert largest[4096] < rows * 4096**2 / 3
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length() -> None:
     model = build("decoder", "sliding", position="t5", num_hidden_layers=1)
     graphs: list[torch.fx.GraphModule] = []

@@ -55,6 +55,7 @@ def step(model: Any, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
 @models
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("count", [None, 17, torch.tensor(17)])
+@pytest.mark.costly(24)
 def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, count: Any, size: None) -> None:
     model_class, config, labels = MODELS[kind]
     model = jittered(model_class(config(label_smoothing=smoothing, **dict.fromkeys(tiny.DROPOUT, 0.0)))).train()

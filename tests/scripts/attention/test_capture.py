@@ -59,6 +59,7 @@ def assert_eager(captured: Any, model: Any, inputs: dict[str, Any], names: dict[
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.costly(12)
 def test_every_row_is_that_of_eager_attention(name: str) -> None:
     model, inputs, names = built(name)
     with torch.no_grad():

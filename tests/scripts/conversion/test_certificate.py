@@ -36,6 +36,7 @@ def certificate(row: Row, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
+@pytest.mark.costly(2)
 def test_an_equal_model_passes(row: Row, tmp_path: Path) -> None:
     found = certificate(row, tmp_path)
     assert found["passed"] and not problems(found)
@@ -66,6 +67,7 @@ def refuse_mistaken(row: Row, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
+@pytest.mark.costly(2)
 def test_a_mistake_is_named_by_the_layer_where_it_begins(row: Row, tmp_path: Path) -> None:
     refuse_mistaken(row, tmp_path)
 

@@ -57,6 +57,7 @@ def places_of(name: str, stack: str, weights: Tensor) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.costly(12)
 def test_heads_of_every_family(name: str) -> None:
     model, batch, names = built(name)
     table = qkv.inspect(model, batch)
@@ -89,6 +90,7 @@ PROBED = [*tiny.HEADS, *(case for case in tiny.VARIANTS if "recycled" in case.na
 
 
 @pytest.mark.parametrize("case", PROBED, ids=lambda case: case.name)
+@pytest.mark.costly(12)
 def test_every_head_is_probed_and_the_model_stays(case: Any) -> None:
     model, inputs = case.build(), case.inputs()
     before = {name: value.clone() for name, value in model.state_dict().items()}

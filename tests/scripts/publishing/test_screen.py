@@ -155,6 +155,7 @@ def test_a_model_passes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [*TEXTS, *OTHERS])
+@pytest.mark.costly(5)
 def test_secrets_and_traces_are_found_in_every_place(folder: Path, place: str) -> None:
     plant = {**TEXTS, **OTHERS}[place]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

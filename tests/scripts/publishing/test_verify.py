@@ -261,6 +261,7 @@ def test_the_code_of_a_folder_is_compared_with_its_manifest_and_the_first_load(
 
 
 @pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
+@pytest.mark.costly(18)
 def test_every_head_has_its_auto_class_and_inputs(case: tiny.Case, tmp_path: Path) -> None:
     config, name = case.config(), case.model_class.__name__
     config.architectures = [name]
