@@ -372,6 +372,7 @@ def test_export(case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("plain_paths")
 @pytest.mark.parametrize("stack", [*ONE_STACK, "image encoder", "encoder-decoder: decoder"])
 def test_training_through_inductor(stack: str) -> None:
     """`torch.compile(model)`, then a step; needs a C++ compiler, as torch does here."""

@@ -81,15 +81,13 @@ def delta_chunks(query: Tensor, inputs: DeltaInputs, documents: Tensor | None = 
     total = log_decay.cumsum(-2) if same is None else (~apart).to(log_decay) @ log_decay
     decay = (total - total.transpose(-1, -2)).masked_fill(apart, -torch.inf).exp()
     past, rest = total.exp(), decay[..., -1:, :].transpose(-1, -2)
-    kept = past[..., -1:, :]
-    if same is not None:
-        past, kept = past * same.reads, kept * same.reads[..., -1:, :]
+    past = past if same is None else past * same.reads
     system = rate * (key @ key.transpose(-1, -2)) * decay
     right = torch.cat((rate * value, rate * past * key), dim=-1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     values, keys = solved.split((value.shape[-1], key.shape[-1]), dim=-1)
     scores = query @ key.transpose(-1, -2) * decay
-    return DeltaChunks(values, keys, query * past, scores, (key * rest).transpose(-1, -2), kept)
+    return DeltaChunks(values, keys, query * past, scores, (key * rest).transpose(-1, -2), past[..., -1:, :])
 
 
 def gated_delta_rule(

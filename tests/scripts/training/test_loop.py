@@ -95,13 +95,12 @@ def compiled_graphs() -> int:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
+def compiled() -> Any:
     """Loops that compile, by backend, with two graphs at most."""
     torch._dynamo.reset()
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
-    monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
     AcceleratorState._reset_state()
-    yield lambda backend, **fields: text_loop(Accelerator(cpu=True, dynamo_backend=backend), **fields)
+    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
+        yield lambda backend, **fields: text_loop(Accelerator(cpu=True, dynamo_backend=backend), **fields)
     AcceleratorState._reset_state()
 
 
