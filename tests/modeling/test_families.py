@@ -16,6 +16,7 @@ from qkv.modeling import (
     QkvDecoderForSequenceClassification,
     QkvDecoderModel,
     QkvEncoderDecoderForConditionalGeneration,
+    QkvEncoderForTokenClassification,
     QkvImageEncoderForMaskedImageModeling,
     QkvImageEncoderModel,
 )
@@ -93,12 +94,26 @@ def test_without_labels_there_is_no_loss_and_without_words_it_is_that_of_silence
     assert silent.item() == pytest.approx((blanks[0].sum() + blanks[1, :7].sum()).item(), rel=1e-5)
 
 
+def test_without_a_mask_every_frame_is_read() -> None:
+    model, inputs = ctc_model(), tiny.audio_with_labels()
+    expected = model(**inputs | {"attention_mask": torch.ones_like(inputs.pop("attention_mask"))}).loss
+    assert torch.equal(model(**inputs).loss, expected)
+
+
 def test_embeddings_may_be_given_for_sound() -> None:
     model, inputs = ctc_model(), tiny.audio_with_labels()
     embedded, mask, _ = model.model.embed_tokens(inputs["input_features"], inputs["attention_mask"])
     given = model(inputs_embeds=embedded, attention_mask=mask, labels=inputs["labels"])
     expected = model(**inputs)
     assert torch.equal(given.logits, expected.logits) and torch.equal(given.loss, expected.loss)
+
+
+def test_no_pooler_is_built_that_nothing_reads() -> None:
+    """However its config pools, an encoder whose tokens are read has none: all processes expect its gradients."""
+    config = tiny.encoder_decoder()
+    config.encoder.pooling = "dense"
+    models = (QkvEncoderDecoderForConditionalGeneration(config), QkvEncoderForTokenClassification(config.encoder))
+    assert not any("pooler" in name for model in models for name in model.state_dict())
 
 
 # Decoders -------------------------------------------------------------------------------------------------------------
