@@ -192,6 +192,7 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
     task = taught(name, getattr(torch, dtype), answers)
     start = partial(begin, changed(RECIPE, max_steps=steps, **fields), build, task)
     loop = start()
+    untrained = loop.evaluate(task.splits["test"])["loss"]
     taken = list(islice(loop.steps(), halt))
     loop = resumed(loop, start) if halt else loop
     taken += loop.steps()
@@ -199,7 +200,7 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
         "loss": [step.loss.item() for step in taken],
         "norm": [step.grad_norm.item() for step in taken],
         "tokens": [int(step.tokens) for step in taken],
-        "evaluation": [loop.evaluate(task.splits["test"])["loss"]],
+        "evaluation": [untrained, loop.evaluate(task.splits["test"])["loss"]],
         "written": sorted(text for text, _ in answers),
         # Copies of every process must stay equal.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
 from transformers.generation import utils
 
 import tiny
 from qkv.modeling.checks.keywords import CACHE
+from qkv.modeling.generation import cached_tokens
 from speaking import build
 
 pytestmark = pytest.mark.upstream
@@ -76,3 +77,10 @@ def test_a_step_without_its_cache_is_refused(kind: str, monkeypatch: pytest.Monk
     assert handed in source
     patch(monkeypatch, {"prepare_inputs_for_generation": source.replace(handed, "pass")})
     assert isinstance(tokens(build(kind)), RuntimeError)
+
+
+def test_a_stage_of_a_pipeline_counts_the_tokens_of_its_layers() -> None:
+    cache = DynamicCache()
+    assert cached_tokens(cache) == 0
+    cache.update(torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 5, 2), 1)
+    assert cached_tokens(cache) == 5

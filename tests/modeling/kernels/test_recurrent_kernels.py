@@ -144,6 +144,20 @@ def test_padding_is_not_read_and_documents_are_separate(kind, side, name):
     assert_loop(kind, build(kind, num_key_value_heads=2), LayerContext(mask), **given)
 
 
+def test_no_bit_of_the_delta_rule_depends_on_another_document(monkeypatch):
+    """Nor is anything lost where the first document forgets all at once."""
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
+    documents, mixed = torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), []
+    query, key, value = (torch.randn(1, 2, 7, 3) for _ in range(3))
+    later = 0.1 * torch.rand(1, 2, 4)
+    for shares in (torch.rand(1, 2, 3), 200 * torch.rand(1, 2, 3)):
+        decay = -torch.cat((shares, later), dim=-1)
+        inputs = DeltaInputs(F.normalize(key, dim=-1), value, decay, torch.full((1, 2, 7), 0.5))
+        mixed.append(gated_delta_rule(query.unsqueeze(2), inputs, documents)[0])
+    assert torch.equal(mixed[0][..., 3:, :], mixed[1][..., 3:, :]) and mixed[0].isfinite().all()
+    assert not torch.equal(mixed[0], mixed[1])
+
+
 @pytest.mark.parametrize(
     ("groups", "feature_map", "side"), sampled(itertools.product([4, 2, 1], get_args(FeatureMapName), [None, *KEEP]), 2)
 )
