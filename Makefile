@@ -33,7 +33,7 @@ ENDS = $(sort $(OLDEST) $(firstword $(RELEASES)))
 STRANGERS = QKV_PYTHONS="$(foreach release,$(1),$(abspath $(VENV)-$(release)-alone)/bin/python)"
 compatibility: install
 	$(foreach release,$(ENDS),$(MAKE) with-release TRANSFORMERS=$(release) &&) true
-	$(call STRANGERS,$(ENDS)) $(VENV)/bin/pytest -q -n 2 -rP tests/test_compatibility.py
+	$(call STRANGERS,$(ENDS)) $(VENV)/bin/pytest -q -n 2 -rP -m "not slow" tests/test_compatibility.py
 	@echo 'transformers $(PINNED), which is pinned: `make test` runs all'
 	$(foreach release,$(filter-out $(PINNED),$(ENDS)),$(VENV)-$(release)/$(PYTEST_OVER) -n 2 --dist loadscope \
 		-m "not slow and not gpu and upstream" $$(grep -rl --include='test_*.py' mark.upstream tests) &&) true

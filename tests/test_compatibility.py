@@ -5,6 +5,7 @@ QKV_PYTHONS names the interpreters of environments that hold transformers and to
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,13 @@ from qkv.scripts.publishing.integrity.loading import load_in_clean_process
 from speaking import build
 from test_hub import EVERY, QUICK, built, job
 
-# Every family, and every head of some.
+# Every head of some families; QUICK has every family.
 FAMILIES = ("bert", "vit", "gpt2", "t5", "clip", "clip_text_model")
-HEADS = {
-    name: row
+HEADS = [
+    name
     for name, row in EVERY.items()
-    if name in QUICK or (isinstance(row, Row) and row.family.model_type in FAMILIES and not row.name)
-}
+    if name not in QUICK and isinstance(row, Row) and row.family.model_type in FAMILIES and not row.name
+]
 PYTHONS = os.environ.get("QKV_PYTHONS", "").split()
 # Every kind of cache, and the ways of generating with it: greedy, without a cache, with a static one, by beams.
 WRITERS = ("gpt2", "llama", "mistral", "bloom", "linear", "deltanet", "t5", "bart", "rnnsearch")
@@ -34,21 +35,14 @@ WAYS = [{"max_new_tokens": 6, "do_sample": False, "pad_token_id": tiny.PAD, **wa
 VERSIONS = "import torch, transformers; print(transformers.__version__, torch.__version__)"
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory):
+@pytest.mark.parametrize("python", PYTHONS or ["none"])
+@pytest.mark.parametrize("names", [QUICK, pytest.param(HEADS, marks=pytest.mark.slow)], ids=["families", "heads"])
+def test_another_environment_finds_the_same_numbers(names: Sequence[str], tmp_path: Path, python: str) -> None:
     if not PYTHONS:
         pytest.skip("QKV_PYTHONS names no interpreter of another environment; `make compatibility` makes two")
-    place = tmp_path_factory.mktemp("compatibility")
-    models, jobs = {}, {}
-    for name, row in HEADS.items():
-        models[name] = built(row)
-        jobs[name] = job(row, models[name], build_folder(models[name], place / name))
-    return models, jobs
-
-
-@pytest.mark.parametrize("python", PYTHONS or ["none"])
-def test_another_environment_finds_the_same_numbers(published, python: str) -> None:
-    models, jobs = published
+    models, jobs = {name: built(EVERY[name]) for name in names}, {}
+    for name, model in models.items():
+        jobs[name] = job(EVERY[name], model, build_folder(model, tmp_path / name))
     versions = subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True).stdout.strip()
     print(f"transformers and torch: {versions}")
     for (name, asked), found in zip(

@@ -115,7 +115,7 @@ def assert_identical(actual: PreTrainedModel, expected: PreTrainedModel) -> None
 
 
 @each_row
-@pytest.mark.costly(110)
+@pytest.mark.costly(72)
 def test_outputs_are_equal(row: Row) -> None:
     assert max(distance(row, *pair(row), side) for side in row.sides) <= SINGLE
 

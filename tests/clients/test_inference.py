@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import client_models as models
 import pytest
@@ -211,6 +212,16 @@ for name in (
     enter(library, what, {"bart": AutoModelForSeq2SeqLM}, d_model=64, encoder_ffn_dim=128, decoder_ffn_dim=128)(use)
 
 
+@enter("generate", "a stream of tokens", dict.fromkeys(("llama", "gpt2", "bloom"), AutoModelForCausalLM))
+def stream(model: PreTrainedModel, folder: Path) -> list[int]:
+    streamer = Mock()
+    text = model.generate(IDS, streamer=streamer, max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=1)
+    streamed = torch.cat([call.args[0].flatten() for call in streamer.put.call_args_list])
+    assert torch.equal(streamed, text[0]) and streamer.end.call_count == 1
+    return streamed.tolist()
+
+
 @pytest.mark.parametrize("each", PROGRAMS, ids=str)
+@pytest.mark.costly(12)
 def test_program(each: models.Program, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
     models.run(each, tmp_path, side_by_side)

@@ -17,6 +17,8 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     PreTrainedModel,
+    Trainer,
+    TrainingArguments,
 )
 
 from qkv.modeling import QkvEncoderDecoderModel
@@ -119,6 +121,22 @@ def train_in_a_module(model: PreTrainedModel, folder: Path) -> list[float]:
     trainer(2).fit(again, batches, ckpt_path=folder / "half.ckpt")
     assert again.losses == whole.losses[2:] and first.losses == whole.losses[:2]
     return whole.losses
+
+
+@enter("optuna", "a search by Trainer", dict.fromkeys(("bert", "llama"), AutoModelForSequenceClassification), rtol=1e-3)
+def search(model: PreTrainedModel, folder: Path) -> list[float]:
+    rows = [{"input_ids": [10 + number, 11, 12 + number], "labels": number % 2} for number in range(8)]
+    settings = {"per_device_train_batch_size": 4, "max_steps": 3, "seed": 0, "save_strategy": "no"}
+    arguments = TrainingArguments(str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **settings)
+    best = Trainer(
+        model_init=lambda: copy.deepcopy(model), args=arguments, train_dataset=rows, eval_dataset=rows
+    ).hyperparameter_search(
+        hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)},
+        compute_objective=lambda metrics: metrics["eval_loss"],
+        n_trials=3,
+        sampler=installed("optuna").samplers.RandomSampler(seed=0),
+    )
+    return [best.objective, best.hyperparameters["learning_rate"]]
 
 
 @pytest.mark.parametrize("each", PROGRAMS, ids=str)

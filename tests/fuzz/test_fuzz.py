@@ -68,7 +68,7 @@ def no_words() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged TIFF
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.costly(11)
+@pytest.mark.costly(6)
 def test_damage_ends_in_a_sentence(name: str, tmp_path: Path, page: RecordedPage) -> None:
     kind, began = KINDS[name], time.monotonic()
     path = kind.make(tmp_path)

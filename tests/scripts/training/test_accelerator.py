@@ -154,6 +154,7 @@ print(given_back, [faults() for _ in range(8)][-1])  # the first ones make the h
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
 def test_memory_that_is_kept_is_not_cleared_by_the_kernel_again() -> None:
     output = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
