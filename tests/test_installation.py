@@ -109,6 +109,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_editabl
 IMPORT = "import site, sys; site.addsitedir(sys.argv[1]); import qkv; print(qkv.presets.__file__)"
 
 
+@pytest.mark.slow  # `.ci/run` is such a clone
 def test_an_editable_install_is_imported_beside_a_clone_called_qkv(tmp_path: Path) -> None:
     clone, site = tmp_path / "qkv", tmp_path / "site"
     clone.mkdir()

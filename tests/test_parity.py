@@ -115,7 +115,7 @@ def assert_identical(actual: PreTrainedModel, expected: PreTrainedModel) -> None
 
 
 @each_row
-@pytest.mark.costly(72)
+@pytest.mark.costly(48)
 def test_outputs_are_equal(row: Row) -> None:
     assert max(distance(row, *pair(row), side) for side in row.sides) <= SINGLE
 
@@ -139,6 +139,7 @@ def mistaken(row: Row, ours: PreTrainedModel) -> PreTrainedModel:
 
 
 @each_fifth
+@pytest.mark.costly(22)
 def test_a_mistake_shows(row: Row) -> None:
     official, ours = pair(row)
     assert distance(row, official, mistaken(row, ours), row.sides[-1]) > 10 * SINGLE

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,28 +18,32 @@ from qkv.scripts.recipes.loading import CARDS
 SPEC = importlib.util.spec_from_file_location("made_pages", ROOT / "docs" / "made_pages.py")
 made_pages = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(made_pages)
-MADE = dict(made_pages.made())
+
+
+@cache
+def made() -> dict[str, str]:
+    return dict(made_pages.made())
 
 
 def test_every_public_name_preset_and_command_has_a_page_that_is_listed() -> None:
     names = {"api": set(qkv.__all__) - {"presets"}, "presets": set(qkv.presets.names()), "commands": set(COMMANDS)}
     for folder, wanted in names.items():
-        assert {path.split("/")[1] for path in MADE if path.startswith(folder)} == {
+        assert {path.split("/")[1] for path in made() if path.startswith(folder)} == {
             "index.md", *(f"{name}.md" for name in wanted)
         }  # fmt: skip
-        assert wanted <= set(MADE[f"{folder}/index.md"].splitlines())
+        assert wanted <= set(made()[f"{folder}/index.md"].splitlines())
 
 
-@pytest.mark.parametrize("name", [path for path in MADE if path.startswith("presets/") and "index" not in path])
+@pytest.mark.parametrize("name", qkv.presets.names())
 def test_the_config_of_a_preset_is_the_preset(name: str) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", MADE[name], re.DOTALL)
-    preset = getattr(qkv.presets, Path(name).stem)()
+    (code,) = re.findall(r"```python\n(.*?)```", made()[f"presets/{name}.md"], re.DOTALL)
+    preset = getattr(qkv.presets, name)()
     config = eval(code, {type(preset).__name__: type(preset)})
     assert config.to_dict() == preset.to_dict()
 
 
 def test_a_config_lists_its_fields() -> None:
-    page = MADE["api/QkvDecoderConfig.md"]
+    page = made()["api/QkvDecoderConfig.md"]
     assert "`position` = `'learned'`\n: Position encoding" in page and "`sliding_window` = `None`" in page
 
 
@@ -46,9 +51,9 @@ def test_the_gallery_has_every_picture_of_every_recipe() -> None:
     pictures = {
         path.relative_to(CARDS).as_posix() for path in CARDS.glob("*/*.png") if (path.parent / "card.md").exists()
     }
-    shown = re.findall(r"\]\(../../model_cards/([\w/-]+\.png)\)", MADE["gallery.md"])
+    shown = re.findall(r"\]\(../../model_cards/([\w/-]+\.png)\)", made()["gallery.md"])
     assert set(shown) == pictures and len(shown) == len(pictures)
-    assert all(f"qkv quickstart {name.split('/')[0]}" in MADE["gallery.md"] for name in pictures)
+    assert all(f"qkv quickstart {name.split('/')[0]}" in made()["gallery.md"] for name in pictures)
 
 
 def test_pages_that_are_no_more_are_removed(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.hub.screen import scan
 from qkv.scripts.publishing.integrity.loading import load_in_clean_process
 
-pytestmark = pytest.mark.upstream
-
 # Cases without an official class.
 WITHOUT = ("Recurrent", "AudioEncoder", "Pair", "EncoderForContactPrediction", "EncoderDecoderEncoderModel")
 EVERY: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS}

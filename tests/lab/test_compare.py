@@ -20,6 +20,7 @@ def described(finished: Run) -> None:
     write_run_card(finished.folder)
 
 
+@pytest.mark.slow
 def test_the_record_of_ours_holds_the_figures_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from qkv.scripts.lab.history.figures import FIGURES
 from qkv.scripts.lab.history.models import ALL
 
 
+@pytest.mark.slow
 def test_everything_is_measured_drawn_and_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

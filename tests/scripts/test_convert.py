@@ -60,6 +60,7 @@ def run(*words: Any) -> int:
 
 
 @pytest.mark.parametrize("row", [GPT2, *sampled([BART, *SENSES], 5)], ids=str)
+@pytest.mark.costly(1)
 def test_there_and_back_changes_nothing(row: Row, tmp_path: Path) -> None:
     source = saved(row, tmp_path, max_shard_size="30kB")
     assert run(source, tmp_path / "ours", "--check") == 0

@@ -63,6 +63,7 @@ def test_a_watched_loss_ranks_the_lowest_first(
 @pytest.mark.parametrize(
     "words", [pytest.param(["lr=1e-3,1e-2"], marks=pytest.mark.slow), ["lr=1e-3..1e-1", "--trials", "2"]], ids=str
 )
+@pytest.mark.slow
 def test_a_killed_trial_is_run_again(tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the second training, after its first step."""
     steps, taken = Loop.steps, []

@@ -126,6 +126,7 @@ AXES = [{"position": word} for word in get_args(PositionName)] + [{"pattern": wo
 @pytest.mark.parametrize(
     ("fields", "mask"), [*itertools.product(AXES, MASKS), *((part, "padding") for part in PARTS)], ids=str
 )
+@pytest.mark.costly(34)
 def test_positions_patterns_and_parts_of_layers(fields: dict[str, Any], mask: str) -> None:
     model = tiny.jitter(build(**{**REACH, **fields}))
     assert_plain(model, input_ids=IDS, attention_mask=MASKS[mask])
@@ -350,6 +351,7 @@ def test_copies_live_as_long_as_their_model() -> None:
 
 
 @pytest.mark.parametrize(("kind", "rows"), sampled(itertools.product(["gpt2", "llama"], [1, 4]), 3))
+@pytest.mark.costly(1)
 def test_steps_that_generate_compiles_are_one_graph_for_all_calls(kind: str, rows: int) -> None:
     settings = CompileConfig(backend="eager", fullgraph=True)
     settings._compile_all_devices = True  # as on a GPU, where a static cache compiles by itself

@@ -69,6 +69,7 @@ def section(card: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.costly(2)
 def test_nothing_of_the_stories_of_examples_is_on_cards_of_own_data(kind: str, run_of: Callable[[str], Path]) -> None:
     record, card = json.loads((run_of(kind) / "record.json").read_text()), (run_of(kind) / "README.md").read_text()
     config = {**record["config"], "architectures": [record["recipe"]["architecture"]]}
