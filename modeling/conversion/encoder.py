@@ -184,11 +184,7 @@ LONGFORMER = replace(
     ),
     heads=(
         *(MODEL, TOKENS, ANSWERS, CHOICES, WORDS),
-        replace(
-            TEXTS,
-            words={**POOLED, "num_global_tokens": 1},
-            fields={"pooling_dropout": "hidden_dropout_prob"},
-        ),
+        replace(TEXTS, words={**POOLED, "num_global_tokens": 1}, fields={"pooling_dropout": "hidden_dropout_prob"}),
     ),
     prefix="longformer.",
     inert=f"{ROBERTA.inert} onnx_export",

@@ -31,9 +31,7 @@ COMPANIONS = tuple(
 
 
 def located(
-    source: str | os.PathLike[str],
-    revision: str | None = None,
-    fetch: Callable[[str, str | None], Path] | None = None,
+    source: str | os.PathLike[str], revision: str | None = None, fetch: Callable[[str, str | None], Path] | None = None
 ) -> Path:
     """Return the folder of a checkpoint; a Hub id is fetched into the cache, as a rule without pickles and code.
 
@@ -139,7 +137,7 @@ def load(
         raise ValueError(f"{folder} has no model.safetensors and no shards of it; convert its weights first")
     with unreadable(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        check_layers(folder, config, len(weights))
+        check_sizes(model_class, folder, config, weights)
         with quiet(), within():
             model, unplaced = filled(model_class, str(folder), config, weights, **options)
         if model.can_generate():  # before there was a file for these settings, the config held them
@@ -152,12 +150,21 @@ def load(
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
 
-def check_layers(folder: Path, config: PreTrainedConfig, tensors: int) -> None:
-    """Raise ValueError where a config has more layers than there are tensors, before all of them are built."""
+def check_sizes(
+    model_class: type[PreTrainedModel], folder: Path, config: PreTrainedConfig, weights: dict[str, torch.Tensor]
+) -> None:
+    """Raise ValueError where a config describes far more than the weights of its folder, before that takes memory."""
     parts = [config, *(getattr(config, name) for name in config.sub_configs)]
     for name, count in ((name, getattr(part, name, 0)) for part in parts for name in LAYERS):
-        if isinstance(count, int) and count > tensors:
-            raise ValueError(f"{folder / CONFIG} has {name}={count}, and there are {tensors} tensors; mend the config")
+        if isinstance(count, int) and count > len(weights):
+            raise ValueError(f"{folder / CONFIG} has {name}={count}, and {len(weights)} tensors; mend the config")
+    with torch.device("meta"):
+        needed = sum(parameter.numel() for parameter in model_class(config).parameters())
+    held = sum(tensor.nbytes for tensor in weights.values())
+    if needed > 2 * held + 2**20:  # a byte holds two numbers at most; less is told apart tensor by tensor
+        raise ValueError(
+            f"{folder / CONFIG} describes {needed:,} parameters, and its files hold {held:,} bytes; mend it"
+        )
 
 
 def filled(

@@ -46,10 +46,7 @@ PIXELS = Head(
 VIT = Architecture(
     "vit",
     QkvImageEncoderConfig,
-    {
-        **IMAGE_FIELDS,
-        "head_act": translated("pooler_act", {"tanh": None}),
-    },
+    {**IMAGE_FIELDS, "head_act": translated("pooler_act", {"tanh": None})},
     UNPOOLED,
     (
         *EMBEDDINGS,
