@@ -144,7 +144,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "wrong value": (config(vocab_size="61"), ("config.json", "'vocab_size'", "int")),
     "wrong word": (config(activation_function="nope"), ("config.json", "'nope'")),
     "unknown field": (config(mine=3), ("mine=3",)),
-    "wrong class": (config(architectures=["GPT2ForTokenClassification"]), ("classifier.bias", "GPT2ForToken")),
+    "wrong class": (
+        config(architectures=["GPT2ForTokenClassification"]),
+        ("classifier.bias", "GPT2ForTokenClassification"),
+    ),
     "missing": (weights(lambda held: held.pop("transformer.h.1.ln_2.bias")), ("transformer.h.1.ln_2.bias",)),
     "extra": (weights(lambda held: held.update({"transformer.mine": torch.ones(2)})), ("transformer.mine",)),
     "many layers": (config(n_layer=1000), ("config.json", "num_hidden_layers=1000")),
