@@ -118,7 +118,7 @@ def outcomes_of(chosen: list[Cell]) -> Outcomes:
 
 
 @each_stack
-@pytest.mark.costly(6)
+@pytest.mark.costly(4)
 def test_some_cells_end_as_the_page_says(stack: str) -> None:
     said = read_page(PAGE.read_text(encoding="utf-8"), stack)
     assert said.keys() == set(cells(stack)), f"the cells of {stack} have changed; `make cells` writes {PAGE.name} again"

@@ -61,6 +61,7 @@ def words(config: QkvConfig) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("official", "code"), STOCK, ids=[row[0] for row in STOCK])
+@pytest.mark.costly(12)
 def test_a_config_has_the_words_of_the_official_class(official: str, code: str) -> None:
     converted = from_transformers(OFFICIAL[official].build()).config
     config = built(code)

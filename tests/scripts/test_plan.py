@@ -21,6 +21,7 @@ def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert plan["plain"]["memory"]["weights"] < 4 * total
 
 
+@pytest.mark.slow
 def test_several_are_lines_of_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "gpt2", *SMALL, "--world-size=16,64", "--strategy=ddp,fsdp2"]) == 0
     printed = capsys.readouterr().out

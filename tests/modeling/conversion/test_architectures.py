@@ -33,6 +33,7 @@ def value(config: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("model_type", "head", "fields", "ours", "theirs"), TABLES["fields"], ids=str)
+@pytest.mark.costly(16)
 def test_fields(model_type: str, head: str, fields: Any, ours: Any, theirs: Any) -> None:
     converted = pair(model_type, head, **fields)[1]
     assert {name: value(converted.config, name) for name in ours} == {key: canonical(ours[key]) for key in ours}
