@@ -52,7 +52,7 @@ def test_every_family_has_a_space() -> None:
 
 
 @pytest.mark.parametrize("family", sampled(FAMILIES.values(), 2), ids=lambda family: family.model_type)
-@pytest.mark.costly(9)
+@pytest.mark.costly(6)
 def test_a_few_configs(family: Family) -> None:
     search(family, 1)
 

@@ -192,6 +192,7 @@ def test_every_tuner(name: str, tmp_path: Path, side_by_side: Callable[..., None
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("name", ["LORA", "IA3", "PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING"])
+@pytest.mark.costly(5)
 def test_other_families(kind: str, name: str, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
     auto: Any = FAMILIES[kind]
     stages = each_stage(name, {}, tmp_path)

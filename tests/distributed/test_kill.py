@@ -74,7 +74,7 @@ def check(whole: Whole, folder: Path, processes: int, death: dict[str, Any], **j
     ("kind", "call", "processes"),
     [("write", 2, 1), ("evaluation", 1, 1), ("data", 5, 1), ("save", 1, 2), ("step", 8, 2)],
 )
-@pytest.mark.costly(3)
+@pytest.mark.costly(2)
 def test_killed_training_ends_with_the_same_bits(
     wholes: dict[int, Whole], tmp_path: Path, kind: str, call: int, processes: int
 ) -> None:

@@ -133,7 +133,7 @@ def test_chunks_change_nothing(training):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.costly(1)
+@pytest.mark.slow
 def test_memory_of_chunks_grows_as_the_pairs(checkpointing):
     """Not by one of them for each three residues."""
     model, peaks = model_of(chunk_size=8).train(), []

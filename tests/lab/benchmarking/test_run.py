@@ -9,7 +9,7 @@ from tiny_workloads import RUN, settings, tiny
 
 
 @pytest.mark.parametrize("name", RUN)
-@pytest.mark.costly(9)
+@pytest.mark.costly(5)
 def test_every_kind_of_workload_runs_with_equal_results(name: str) -> None:
     told: list[int] = []
     record = run.measure(tiny(name), settings("qkv", "transformers"), lambda what, laps: told.append(laps))

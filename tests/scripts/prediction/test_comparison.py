@@ -91,7 +91,7 @@ def test_other_rows_are_refused(answers: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classes", "tags", "images", "folds"])
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_all_of_a_table_is_the_test_split_but_a_test_split_is_it_alone(
     kind: str, run_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
