@@ -183,7 +183,7 @@ def step_by_step(model: Any, tasks: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", TUNERS)
-@pytest.mark.costly(9)
+@pytest.mark.costly(5)
 def test_every_tuner(name: str, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
     both = models.both("llama", AutoModelForCausalLM)
     for stage, use in each_stage(*TUNERS[name], tmp_path).items():

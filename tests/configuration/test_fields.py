@@ -110,6 +110,7 @@ MISTAKES["words"] = unknown_words()
 
 
 @pytest.mark.parametrize("kind", MISTAKES)
+@pytest.mark.costly(2)
 def test_a_mistake_is_one_sentence_with_the_field(kind: str) -> None:
     @some_mistakes
     @given(MISTAKES[kind])

@@ -88,6 +88,7 @@ def test_a_killed_trial_is_run_again(tmp_path: Path, words: list[str], monkeypat
     assert swept(tmp_path / "killed", "lr=1,2") == 1  # another sweep
 
 
+@pytest.mark.slow
 def test_a_failed_trial_ends_no_sweep(tmp_path: Path) -> None:
     lines = [f"{'good fine' if row % 2 else 'bad poor'} {row},{'yes' if row % 2 else 'no'}" for row in range(60)]
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *lines]) + "\n")

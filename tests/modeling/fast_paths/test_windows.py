@@ -192,7 +192,7 @@ LINEAR = itertools.product(["sliding", "block_sparse", "global tokens"], ["rope"
 
 
 @pytest.mark.parametrize(("pattern", "position", "rows", "past"), sampled(LINEAR, 13))
-@pytest.mark.costly(2)
+@pytest.mark.slow
 def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, past: int) -> None:
     """In rows of which one is padded, and after others that are cached."""
     sizes = {"max_position_embeddings": 4096, "hidden_size": 8, "intermediate_size": 8}

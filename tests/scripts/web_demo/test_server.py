@@ -93,7 +93,7 @@ def test_wrong_inputs_are_reported_and_no_file_is_read_by_a_typed_name(run_of: R
 
 
 @pytest.mark.parametrize("words", [["--port", "70000"], ["--host", "192.0.2.1", "--port", "7999"]], ids=str)
-@pytest.mark.costly(1)
+@pytest.mark.slow
 def test_a_place_that_cannot_be_served_is_one_sentence(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
