@@ -60,9 +60,7 @@ def test_a_watched_loss_ranks_the_lowest_first(
     assert re.findall(r"lr=(\S+)", capsys.readouterr().out) == ["1e-3", "1e-2"]
 
 
-@pytest.mark.parametrize(
-    "words", [pytest.param(["lr=1e-3,1e-2"], marks=pytest.mark.slow), ["lr=1e-3..1e-1", "--trials", "2"]], ids=str
-)
+@pytest.mark.parametrize("words", [["lr=1e-3,1e-2"], ["lr=1e-3..1e-1", "--trials", "2"]], ids=str)
 @pytest.mark.slow
 def test_a_killed_trial_is_run_again(tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the second training, after its first step."""

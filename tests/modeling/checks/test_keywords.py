@@ -65,7 +65,6 @@ def test_boundaries_of_keys_are_read_with_those_of_queries_alone(model_class: ty
 
 
 @pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
-@pytest.mark.costly(1)
 def test_an_index_of_documents_says_what_positions_say(model_class: type) -> None:
     model, ids = tiny.precise(model_class), torch.arange(4, 9)[None]
     positions, index = {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, torch.tensor([[0, 0, 1, 1, 1]])

@@ -115,7 +115,6 @@ def findings(folder: Path) -> list[str]:
     return file_row(folder, read_manifest(folder)).findings
 
 
-@pytest.mark.slow  # `test_hub.py` loads where qkv is not
 def test_a_run_and_a_saved_model_load_with_and_without_qkv(trained: Path, tmp_path: Path) -> None:
     model = qkv.QkvDecoderForCausalLM(tiny.decoder()).eval()
     model.save_pretrained(tmp_path / "saved")
