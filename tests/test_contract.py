@@ -215,7 +215,7 @@ def is_read(key: str, prefix: str, head: PreTrainedModel) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("make", "auto_class"), sampled(AUTO_CLASSES, 3), ids=lambda value: getattr(value, "__name__", value)
+    ("make", "auto_class"), sampled(AUTO_CLASSES, 5), ids=lambda value: getattr(value, "__name__", value)
 )
 def test_base_and_head_read_each_other(make: Any, auto_class: str, tmp_path: Path) -> None:
     automatic, config = getattr(transformers, auto_class), make()

@@ -64,6 +64,7 @@ def step_by_step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.costly(10)
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: str) -> None:
     model = build(kind)
@@ -78,6 +79,7 @@ def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: 
     assert torch.equal(tokens[:, -NEW:], expected)
 
 
+@pytest.mark.costly(5)
 @each_second
 def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
     model = build(kind)
@@ -128,6 +130,7 @@ def log_likelihood(model: PreTrainedModel, inputs: dict[str, Tensor], new: Tenso
     return logits.log_softmax(-1).gather(2, new[..., None]).sum((1, 2))
 
 
+@pytest.mark.costly(4)
 @each_second
 def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
     model = build(kind)

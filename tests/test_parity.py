@@ -114,14 +114,14 @@ def assert_identical(actual: PreTrainedModel, expected: PreTrainedModel) -> None
         assert mine[name].dtype == tensor.dtype and torch.equal(mine[name], tensor), name
 
 
+@pytest.mark.costly(32)
 @each_row
-@pytest.mark.costly(48)
 def test_outputs_are_equal(row: Row) -> None:
     assert max(distance(row, *pair(row), side) for side in row.sides) <= SINGLE
 
 
+@pytest.mark.costly(14)
 @each_fifth
-@pytest.mark.costly(20)
 def test_outputs_are_equal_in_double_precision(row: Row) -> None:
     with double():
         assert max(distance(row, *precise_pair(row), side) for side in row.sides) <= DOUBLE
@@ -138,8 +138,8 @@ def mistaken(row: Row, ours: PreTrainedModel) -> PreTrainedModel:
     return wrong
 
 
+@pytest.mark.costly(14)
 @each_fifth
-@pytest.mark.costly(22)
 def test_a_mistake_shows(row: Row) -> None:
     official, ours = pair(row)
     assert distance(row, official, mistaken(row, ours), row.sides[-1]) > 10 * SINGLE
@@ -156,6 +156,7 @@ def padding_untrained(row: Row, model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
+@pytest.mark.costly(30)
 @each_fifth
 def test_gradients_are_equal(row: Row) -> None:
     with double():
@@ -175,7 +176,6 @@ def test_gradients_are_equal(row: Row) -> None:
 
 
 @each_fifth
-@pytest.mark.costly(20)
 def test_there_and_back_is_the_identity(row: Row) -> None:
     official, ours = pair(row)
     back = to_transformers(ours)
@@ -206,8 +206,7 @@ def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:
     assert (len(list((folder / "back").glob("*.safetensors"))) > 1) == (size == "8KB")
 
 
-@pytest.mark.parametrize("row", sampled(SAVED, 3), ids=str)
-@pytest.mark.costly(5)
+@pytest.mark.parametrize("row", sampled(SAVED, 5), ids=str)
 def test_there_and_back_through_files_is_the_identity(row: Row, tmp_path: Path) -> None:
     check_files(row, torch.bfloat16, "8KB", tmp_path)
 
@@ -220,9 +219,9 @@ def test_there_and_back_through_files_of_any_kind(row: Row, dtype: torch.dtype, 
     check_files(row, dtype, size, tmp_path)
 
 
+@pytest.mark.costly(12)
 @each_generator
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.costly(18)
 def test_generated_tokens_are_equal(row: Row, beams: int) -> None:
     given = row.inputs(row.sides[-1])
     inputs = {name: given[name] for name in GENERATED_FROM if name in given}

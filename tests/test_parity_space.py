@@ -51,8 +51,8 @@ def test_every_family_has_a_space() -> None:
     assert SPACES.keys() == FAMILIES.keys()
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("family", sampled(FAMILIES.values(), 2), ids=lambda family: family.model_type)
-@pytest.mark.costly(6)
 def test_a_few_configs(family: Family) -> None:
     search(family, 1)
 

@@ -182,17 +182,17 @@ def step_by_step(model: Any, tasks: dict[str, Tensor]) -> Tensor:
     return tokens
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("name", TUNERS)
-@pytest.mark.costly(5)
 def test_every_tuner(name: str, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
     both = models.both("llama", AutoModelForCausalLM)
     for stage, use in each_stage(*TUNERS[name], tmp_path).items():
         side_by_side("PEFT", f"{name}, {stage}", use, *both, refusable=stage != "a step of training")
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("name", ["LORA", "IA3", "PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING"])
-@pytest.mark.costly(5)
 def test_other_families(kind: str, name: str, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
     auto: Any = FAMILIES[kind]
     stages = each_stage(name, {}, tmp_path)

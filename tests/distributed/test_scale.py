@@ -20,7 +20,6 @@ QUICK = [
     ("decoder", "ddp", "float64"),
     ("decoder", "tensor parallel", "float64"),
     ("encoder-decoder", "fsdp2", "float64"),
-    ("decoder", "fsdp2, resumed", "float64"),
     ("decoder", "tensor parallel, resumed", "float64"),
     ("dropout", "tensor parallel", "float64"),
     ("pairs", "ddp, in one part", "float64"),
@@ -32,6 +31,7 @@ LONG = [
     *[(name, way, "float64") for name in ("ctc", "speech") for way in ("ddp", "fsdp2")],
     ("normed heads", "tensor parallel, in one part", "float64"),
     ("recurrent", "ddp", "float64"),
+    ("decoder", "fsdp2, resumed", "float64"),
 ]
 # Two tensor-parallel groups, whose slices are sharded.
 GROUPS = [(name, "tensor parallel and fsdp2", "float64") for name in (*FAMILIES, "packed", "t5")]

@@ -86,10 +86,9 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
 
 @pytest.mark.parametrize(
     ("case", "targets"),
-    sampled(itertools.product(tiny.LOSSES, ("all-linear", NAMED)), 9, 4),
+    sampled(itertools.product(tiny.LOSSES, ("all-linear", NAMED)), 13, 4),
     ids=lambda value: getattr(value, "name", "all" if value == "all-linear" else "named"),
 )
-@pytest.mark.costly(5)
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
     model, inputs = prepared(case)
     adapted = adapt(model, LoraConfig(r=2, target_modules=targets))
@@ -206,7 +205,6 @@ WITH_ATTENTION = [case for case in tiny.LOSSES if not ("Recurrent" in case.name 
     ids=lambda config: config.peft_type.value,
 )
 @pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 3), ids=lambda case: case.name)
-@pytest.mark.costly(20)
 def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
     model, inputs = prepared(case)
     learn(adapt(model, copy.deepcopy(config)), inputs)

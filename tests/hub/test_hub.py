@@ -43,7 +43,7 @@ QUICK = (
     "PairForDistancePrediction-evoformer",
 )
 # `make compatibility` loads all of them from folders.
-FROM_THE_HUB = QUICK[1::4]
+FROM_THE_HUB = QUICK[1::6]
 
 
 def built(row: Row | tiny.Case) -> PreTrainedModel:

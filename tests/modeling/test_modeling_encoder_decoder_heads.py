@@ -120,7 +120,7 @@ def assert_same_states(encoder: Any, model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_class", "kind"), sampled(itertools.product(EVERY_HEAD, tiny.KINDS["encoder_decoder"]), 5)
+    ("model_class", "kind"), sampled(itertools.product(EVERY_HEAD, tiny.KINDS["encoder_decoder"]), 7)
 )
 def test_the_encoder_of_every_head_is_loaded_alone(model_class: Any, kind: str, tmp_path: Path) -> None:
     model = whole(model_class, kind)

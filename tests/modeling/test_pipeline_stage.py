@@ -54,7 +54,7 @@ def run(stages: list[Any], caches: list[DynamicCache], ids: Tensor, **given: Ten
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("name", "tied"), sampled(itertools.product(FIELDS, (True, False)), 3))
+@pytest.mark.parametrize(("name", "tied"), sampled(itertools.product(FIELDS, (True, False)), 5))
 def test_stages_give_what_the_whole_gives(name: str, tied: bool) -> None:
     model = build(**FIELDS[name], tie_word_embeddings=tied)
     inputs = tiny.text()

@@ -48,7 +48,6 @@ PAIRS = sampled(itertools.product(get_args(PositionName), get_args(PatternName))
 @pytest.mark.parametrize(("position", "pattern"), PAIRS)
 @ORDERS
 @STACKS
-@pytest.mark.costly(32)
 def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_first):
     check(stack, position=position, pattern=pattern, norm_first=norm_first)
 

@@ -120,6 +120,7 @@ def test_a_stock_model_is_evaluated(name: str, tmp_path: Path) -> None:
     assert facts["metrics"]["loss"]["value"] > 0 and len(rows) == facts["rows"] > 0
 
 
+@pytest.mark.slow
 def test_own_data_called_as_example_data(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     own_runs.data("images", tmp_path / "digits", 30)

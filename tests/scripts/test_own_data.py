@@ -60,8 +60,7 @@ def check(task: Task, kind: str, rows: Rows) -> None:
         assert all(abs(classes["test"].get(name, 0) - count / 10) <= 1 for name, count in counts.items())
 
 
-@pytest.mark.parametrize(("kind", "form"), sampled(CASES, 5))
-@pytest.mark.costly(8)
+@pytest.mark.parametrize(("kind", "form"), sampled(CASES, 7))
 def test_own_data_are_the_task_of_their_columns(kind: str, form: str, tmp_path: Path, no_cache: Path) -> None:
     own_runs.data(kind, tmp_path, COUNT).unlink()
     rows = own_runs.rows(kind, COUNT)

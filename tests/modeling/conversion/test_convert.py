@@ -27,7 +27,7 @@ ONES = ("ForMaskedLM", "ForImageClassification")
 HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.head in ONES and not row.name))]
 
 
-@pytest.mark.parametrize("row", sampled(HEADED, 3), ids=str)
+@pytest.mark.parametrize("row", sampled(HEADED, 5), ids=str)
 def test_labels_special_tokens_ties_dtype_mode_and_generation_settings_are_kept(row: Row) -> None:
     official = row.build().to(torch.float16).train(row.generates)
     official.config.problem_type = "multi_label_classification"
@@ -153,6 +153,7 @@ def made(words: str, fields: dict[str, Any]) -> tuple[Any, Any]:
     return model_class, make(*kind, **fields)
 
 
+@pytest.mark.costly(14)
 @pytest.mark.parametrize(("words", "fields", "official"), TABLES["known_to_stock"])
 def test_fields_tell_which_official_class_a_model_is(words: str, fields: dict[str, Any], official: str) -> None:
     model_class, config = made(words, fields)

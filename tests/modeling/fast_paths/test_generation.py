@@ -92,7 +92,7 @@ def assert_plain(model: PreTrainedModel, *, steps: int = STEPS - 1, **inputs: An
 BATCHES = [(1, None, 1), (5, LEFT, 1), (2, None, 3)]
 
 
-@pytest.mark.parametrize(("kind", "batch"), sampled(itertools.product(MADE, BATCHES), 2))
+@pytest.mark.parametrize(("kind", "batch"), sampled(itertools.product(MADE, BATCHES), 3))
 def test_families(kind: str, batch: tuple[int, Tensor | None, int]) -> None:
     model, (rows, mask, beams) = build(kind), batch
     assert_plain(model, input_ids=IDS[:rows], attention_mask=mask, num_beams=beams)
@@ -123,10 +123,10 @@ PARTS: list[dict[str, Any]] = [
 AXES = [{"position": word} for word in get_args(PositionName)] + [{"pattern": word} for word in get_args(PatternName)]
 
 
+@pytest.mark.costly(22)
 @pytest.mark.parametrize(
     ("fields", "mask"), [*itertools.product(AXES, MASKS), *((part, "padding") for part in PARTS)], ids=str
 )
-@pytest.mark.costly(34)
 def test_positions_patterns_and_parts_of_layers(fields: dict[str, Any], mask: str) -> None:
     model = tiny.jitter(build(**{**REACH, **fields}))
     assert_plain(model, input_ids=IDS, attention_mask=MASKS[mask])

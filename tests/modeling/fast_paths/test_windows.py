@@ -115,7 +115,7 @@ WITH_MARKS = ["sliding", "dilated", "random", "fixed", "global tokens", "mixed",
 MARKS = itertools.product(MARKED, WITH_MARKS, ["rope", "t5"], [None, *PADDING], [True, False])
 
 
-@pytest.mark.parametrize(("marks", "pattern", "position", "padding", "removed"), sampled(MARKS, 11))
+@pytest.mark.parametrize(("marks", "pattern", "position", "padding", "removed"), sampled(MARKS, 17))
 def test_marked_tokens(marks: str, pattern: str, position: str, padding: str | None, *, removed: bool) -> None:
     model = build("encoder", pattern, removed=removed, position="rope" if "projections" in pattern else position)
     assert assert_same(model, padding, input_ids=ids(4, 23), global_attention_mask=MARKED[marks])
@@ -146,7 +146,7 @@ def test_chunks_or_the_dense_mask() -> None:
 
 
 @pytest.mark.parametrize("side", [None, "left", "right"])
-@pytest.mark.parametrize(("pattern", "position"), sampled(itertools.product(DECODED, ["rope", "t5"]), 3))
+@pytest.mark.parametrize(("pattern", "position"), sampled(itertools.product(DECODED, ["rope", "t5"]), 5))
 def test_a_prompt_is_cached_and_read_on(pattern: str, position: str, side: str | None) -> None:
     model = jittered(QkvDecoderForCausalLM(decoder(**SIZES, position=position, **PATTERNS[pattern])))
     prompt, real = ids(2, 38), torch.arange(38) < torch.tensor([[38], [31]])

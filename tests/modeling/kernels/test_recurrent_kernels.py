@@ -101,10 +101,10 @@ def assert_loop(kind, module, context=NO_CONTEXT, *, length=7, **given):
         assert_same(weights, expected_weights, hidden)
 
 
+@pytest.mark.costly(9)
 @KINDS
 @GROUPS
 @pytest.mark.parametrize("length", [1, 6, 9])
-@pytest.mark.costly(14)
 def test_self_attention(kind, groups, length):
     assert_loop(kind, build(kind, num_key_value_heads=groups, attention_gate=groups == 2), length=length)
 
@@ -134,9 +134,9 @@ def test_rotated_queries_and_keys(kind, partial):
 MASKS = [*((side, None) for side in KEEP), *itertools.product([None, "inside"], DOCUMENTS)]
 
 
+@pytest.mark.costly(12)
 @KINDS
 @pytest.mark.parametrize(("side", "name"), MASKS)
-@pytest.mark.costly(20)
 def test_padding_is_not_read_and_documents_are_separate(kind, side, name):
     given = {} if side is None else {"keep": KEEP[side]}
     given |= {} if name is None else {"documents": DOCUMENTS[name].expand(2, -1)}

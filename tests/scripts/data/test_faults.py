@@ -52,6 +52,7 @@ CODES = (
 )
 
 
+@pytest.mark.costly(20)
 @pytest.mark.parametrize("codes", [*map(str.split, CODES.split("|"))], ids=str)
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_classes_are_the_texts_that_stand_there(codes: list[str], ending: str, tmp_path: Path) -> None:

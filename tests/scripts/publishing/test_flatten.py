@@ -80,6 +80,7 @@ def test_a_decoder_takes_at_most_2960_lines_of_code(name: str) -> None:
     assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 2960
 
 
+@pytest.mark.costly(6)
 @each
 def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) -> None:
     """It imports transformers, the libraries that transformers needs, and the standard library."""
@@ -96,7 +97,7 @@ def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) ->
             assert is_own or (not node.level and str(node.module).partition(".")[0] in libraries)
 
 
-@pytest.mark.parametrize("names", [FIRST[::2], pytest.param((*FIRST[1::2], *SECOND), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("names", [FIRST[::4], pytest.param(tuple(CONFIGS), marks=pytest.mark.slow)], ids=len)
 def test_linters_find_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).mkdir()

@@ -132,7 +132,7 @@ def printed_here(program: str) -> str:
     return out.getvalue().strip()
 
 
-@pytest.mark.parametrize("name", [*sampled([*MODELS, "recorded", *NATIVE], 25), *sampled(BARE, 17)])
+@pytest.mark.parametrize("name", [*sampled([*MODELS, "recorded", *NATIVE], 50), *sampled(BARE, 34)])
 def test_programs_print_the_same_without_qkv(
     cards: dict[str, Card], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

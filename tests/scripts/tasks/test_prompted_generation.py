@@ -52,6 +52,7 @@ def test_only_what_is_made_is_to_be_predicted() -> None:
         PromptedGeneration(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_was_learned_and_the_same_every_time(finished: Run) -> None:
     task, model = finished.task, finished.model
     generate = generator(model, task.processor, task.generation)

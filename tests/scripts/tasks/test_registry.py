@@ -25,8 +25,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("name", [name for name in recipe.names() if name not in ("digits", "shapes-detect")])
-@pytest.mark.costly(5)
 def test_every_recipe_takes_steps(name: str, here: Path) -> None:
     finished = train(recipe.load(name, [*tiny_words(name, here), f"out={here / 'run'}"]), f"qkv train {name}")
     losses = [line["loss"] for line in read_metrics(here / "run") if "split" not in line]

@@ -24,7 +24,6 @@ SPLIT = [name for name in scale_worker.CASES if name not in ("pairs", "dropout")
 
 
 @pytest.mark.parametrize("case", SPLIT)
-@pytest.mark.costly(3)
 def test_micro_batches_add_up_to_the_batch(case: str) -> None:
     with scale_worker.fresh_state():
         (whole, model), (parts, other) = (scale_worker.curve(case, "float64", 3, accumulate=n) for n in (1, 4))
