@@ -2,12 +2,15 @@
 
 import ast
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 import installation
-from checkout import ROOT
+from checkout import PYTHONPATH, ROOT
 
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")][1:]
@@ -28,6 +31,23 @@ def test_threats_are_said_once() -> None:
     assert len(ROWS) >= 13 and len({row[0] for row in ROWS}) == len(ROWS)
     sentences = [sentence for row in ROWS for sentence in re.split(r"(?<=[.;]) ", row[1])]
     assert len(set(sentences)) == len(sentences)
+
+
+# With all that is installed, for extras are imported, too.
+IMPORT = """
+import sys
+OUTSIDE = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
+sys.addaudithook(lambda event, told: sys.exit(f"{event} {told}") if event in OUTSIDE else None)
+import checkout
+import qkv
+assert qkv.QkvDecoderConfig and qkv.presets
+"""
+
+
+def test_importing_opens_no_connection_and_starts_no_process(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": PYTHONPATH, "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", IMPORT], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_the_floor_of_transformers_excludes_releases_that_ran_code() -> None:
