@@ -130,6 +130,7 @@ def log_likelihood(model: PreTrainedModel, inputs: dict[str, Tensor], new: Tenso
     return logits.log_softmax(-1).gather(2, new[..., None]).sum((1, 2))
 
 
+@pytest.mark.costly(4)
 @each_second
 def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
     model = build(kind)

@@ -278,6 +278,7 @@ PACKING = {
 }
 
 
+@pytest.mark.costly(12)
 @pytest.mark.parametrize("backend", BACKENDS)
 @drawn(*ONE_STACK)
 @torch.no_grad()

@@ -91,6 +91,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {**stock, "alibi": folder / "alibi"}
 
 
+@pytest.mark.costly(16)
 @pytest.mark.parametrize(("words", "parts"), tables.beside(__file__).items())
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
     words: str, parts: str | list[str], models: dict[str, Path], native: Path, runs_folder: Path,

@@ -121,6 +121,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[PreTrainedModel], 
     monkeypatch.setattr(checkpoint, "read", read)
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize(("row", "change", "sentence"), TAMPERED)
 def test_another_model_is_not_written(
     row: Row,
@@ -151,6 +152,7 @@ def test_force_writes_another_model_and_says_so(
     assert "DIFFERENT" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_weights_may_change_their_precision(tmp_path: Path) -> None:
     source = saved(GPT2, tmp_path)
     assert run(source, tmp_path / "ours", "--dtype", "bfloat16", "--check") == 0

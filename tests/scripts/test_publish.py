@@ -142,6 +142,7 @@ def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path
     assert hub.model("alice/shared").resolve("main") == pushed[0]
 
 
+@pytest.mark.slow
 def test_a_signature_goes_to_the_hub_and_names_its_signer(hub: Hub, run: Run, place: Path) -> None:
     shutil.rmtree(place / "built", ignore_errors=True)
     assert run("model", "./built", "--native", "--sign", "mallory.pem")["status"] == 0
@@ -180,6 +181,7 @@ def test_a_mistake_is_one_sentence(run: Run, words: str, mentions: str) -> None:
     assert all(word in result["err"] for word in mentions.split()), result["err"]
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize(
     ("token", "status", "mention"),
     [("hf_unknown", None, "401"), ("hf_ro", None, "403"), ("hf_alice", 404, "404"), ("hf_alice", 400, "not now")],

@@ -153,6 +153,7 @@ def made(words: str, fields: dict[str, Any]) -> tuple[Any, Any]:
     return model_class, make(*kind, **fields)
 
 
+@pytest.mark.costly(14)
 @pytest.mark.parametrize(("words", "fields", "official"), TABLES["known_to_stock"])
 def test_fields_tell_which_official_class_a_model_is(words: str, fields: dict[str, Any], official: str) -> None:
     model_class, config = made(words, fields)

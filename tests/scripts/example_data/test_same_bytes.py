@@ -34,6 +34,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_bytes_come_every_time(name: str) -> None:
     data: Any = MADE[name](recipe_of(text=dict(made=40, length=66, symbols=4)))

@@ -148,6 +148,7 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert two.memory == {**alone.memory, "buckets": weights} and alone.memory["weights"] == weights
 
 
+@pytest.mark.slow
 def test_pairs_of_all_devices_are_contrasted() -> None:
     subject = find("shapes-captions", [f"model.{part}_config.num_hidden_layers=1" for part in ("text", "vision")], None)
     few, many = (simulate(subject, here(world_size=world, batch=2, fused=True)) for world in (4, 512))

@@ -111,6 +111,7 @@ def test_metrics_of_chosen_rows_are_those_of_a_smaller_test() -> None:
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("numbers", "pairs", "targets", "responses", "masked")]
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("kind", ["classes", "tags", "texts", "images", "folds", *SLOW])
 def test_rows_get_in_a_batch_the_numbers_they_get_alone(
     kind: str, run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def test_a_decoder_takes_at_most_2960_lines_of_code(name: str) -> None:
     assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 2960
 
 
+@pytest.mark.costly(6)
 @each
 def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) -> None:
     """It imports transformers, the libraries that transformers needs, and the standard library."""

@@ -95,6 +95,7 @@ def test_folder_is_locked_until_the_run_is_complete(tmp_path: Path) -> None:
     assert refused == [True, True] and not is_refused(tmp_path / "run" / "checkpoints" / LOCK)
 
 
+@pytest.mark.slow
 def test_run_is_reproducible(finished: Run, tmp_path: Path) -> None:
     again, other = run(tmp_path / "again"), run(tmp_path / "other", "seed=1")
     assert read_metrics(again.folder) == read_metrics(finished.folder) != read_metrics(other.folder)
