@@ -68,6 +68,12 @@ def score_bias(bias: Tensor | None, query: Tensor, backend: str) -> Tensor | Non
     return bias.expand(query.shape[0], -1, -1, -1) if bias is not None and backend == "flex_attention" else bias
 
 
+def computed_dtype(values: Tensor) -> torch.dtype:
+    """Return the dtype in which matrix products of these values are computed."""
+    kind = values.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
+
+
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
     implementation = "eager" if wants_weights(config, kwargs) else str(config._attn_implementation)

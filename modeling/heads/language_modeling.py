@@ -12,10 +12,13 @@ from torch.nn import functional as F
 
 from ..checks.inputs import check_labels
 from ..execution import way_of
+from ..kernel import computed_dtype
+from .chunked_loss import ChunkedCrossEntropy
 from .loss import IGNORED, Count, cross_entropy, negative_log_likelihood, normalise
 
-# Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
-CHUNK = 256
+# Rows of logits that exist at once, second on an accelerator, and the size from which they are not made whole: memory
+# that the allocator returns.
+CHUNK, WIDE_CHUNK = 256, 4096
 LARGE = 2**23
 
 
@@ -43,37 +46,52 @@ def loss_without_logits(
     head: nn.Module, hidden: Tensor, labels: Tensor, num_items_in_batch: Count = None, label_smoothing: float = 0.0
 ) -> Tensor:
     """Compute `negative_log_likelihood` of the tokens with a label, a chunk of logits at a time if they are many."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and is_on_host(hidden):
         return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
     decoder = cast(nn.Linear, getattr(head, "decoder", head))  # a masked language model transforms the states first
     check_labels((*hidden.shape[:-1], decoder.out_features), labels, IGNORED)
     hidden, labels = hidden.flatten(0, -2), labels.to(hidden.device).flatten()
-    if type(labels) is Tensor and labels.device.type != "meta":
+    # The labels of a masked language model are few, of others nearly all: to count them an accelerator has to wait.
+    few = decoder is not head or is_on_host(hidden)
+    if few and type(labels) is Tensor and labels.device.type != "meta" and not torch.compiler.is_compiling():
         due = (labels != IGNORED).nonzero()[:, 0]
         hidden, labels = hidden.index_select(0, due), labels[due]
-    if label_smoothing or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
+    if len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
     features = hidden if decoder is head else cast("Callable[[Tensor], Tensor]", head.features)(hidden)
-    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
-    given = (features, decoder.weight, labels.long())
-    total = F.linear_cross_entropy(
-        *given, linear_bias=decoder.bias, ignore_index=IGNORED, reduction="sum", options=chunks
-    )
+    total = summed_loss(features, decoder, labels.long(), label_smoothing)
     return normalise(total, (labels != IGNORED).sum().clamp(min=1), num_items_in_batch)
+
+
+def is_on_host(hidden: Tensor) -> bool:
+    """Return True where tensors are computed by the processor that decides what to compute."""
+    return hidden.device.type == "cpu"
+
+
+def summed_loss(features: Tensor, decoder: nn.Linear, labels: Tensor, label_smoothing: float) -> Tensor:
+    """Sum the losses of tokens, a chunk of logits at a time: (N, D), labels (N,) -> ()."""
+    weight, bias = decoder.weight, decoder.bias
+    if is_on_host(features) and not label_smoothing and hasattr(F, "linear_cross_entropy"):
+        how: dict[str, Any] = {"options": nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)}
+        how |= {"linear_bias": bias, "ignore_index": IGNORED, "reduction": "sum"}
+        return F.linear_cross_entropy(features, weight, labels, **how)
+    dtype = computed_dtype(features)
+    given = [None if each is None else each.to(dtype) for each in (features, weight, bias)]
+    rows = CHUNK if is_on_host(features) else WIDE_CHUNK
+    return cast(Tensor, ChunkedCrossEntropy.apply(*given, labels, (rows, label_smoothing)))
 
 
 def is_weight_alone(head: nn.Module, decoder: nn.Linear, hidden: Tensor) -> bool:
     """Return True for a plain linear map: sharded, quantised, adapted or hooked maps are called as modules."""
     weight = decoder.weight
     hooks = [module._forward_pre_hooks or module._forward_hooks for module in (head, decoder)]
+    precise = computed_dtype(hidden) in (torch.float32, torch.float64) and weight.dtype == hidden.dtype
     return (
-        hasattr(F, "linear_cross_entropy")
-        and getattr(type(decoder), "forward", None) is nn.Linear.forward
+        getattr(type(decoder), "forward", None) is nn.Linear.forward
         and type(weight) is nn.Parameter
         and weight.shape == (decoder.out_features, decoder.in_features)
-        and weight.dtype == hidden.dtype
-        and weight.dtype in (torch.float32, torch.float64)
-        and not torch.is_autocast_enabled(hidden.device.type)
+        # Processors compute half precision slowly, a chunk at a time even more so.
+        and (precise if is_on_host(hidden) else weight.dtype == hidden.dtype or computed_dtype(hidden) != hidden.dtype)
         and not any(hooks)
         and not any("forward" in vars(module) for module in (head, decoder))
     )

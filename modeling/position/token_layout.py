@@ -174,20 +174,23 @@ def find_documents(hidden: Tensor, sizes: MaskSizes, padding: Tensor | None, pac
     unknown = isinstance(sizes.past, Tensor) and torch.compiler.is_compiling()
     if position_ids is None or sizes.length == 1 or unknown or sizes.past:
         return None
-    steps = torch.arange(sizes.length, device=position_ids.device).expand_as(position_ids)
-    positions = position_ids
-    if padding is not None:
-        padding = padding[:, : sizes.length]
-        positions = position_ids.expand_as(padding)
-        # Padding repeats the position of the real token before it; in front of all, it lies below every position.
-        steps = torch.where(padding, steps, -1).cummax(-1).values
-        positions = torch.where(steps < 0, -1, positions.gather(1, steps.clamp(min=0)))
-    before = F.pad(positions[:, :-1], (1, 0), value=-1)
-    starts = positions <= before if padding is None else (positions <= before) & padding
+    starts = document_starts(position_ids, None if padding is None else padding[:, : sizes.length])
     documents = starts.cumsum(-1)
     if not torch.compiler.is_compiling() and not bool(starts.any()):
         return None
     return F.pad(documents, (0, sizes.total - sizes.length), value=-1)
+
+
+def document_starts(position_ids: Tensor, padding: Tensor | None) -> Tensor:
+    """Mark the real tokens whose position does not exceed that of the real token before: (B or 1, T) -> (B or 1, T)."""
+    positions, steps = position_ids, torch.arange(position_ids.shape[-1], device=position_ids.device)
+    if padding is not None:
+        positions = position_ids.expand_as(padding)
+        # Padding repeats the position of the real token before it; in front of all, it lies below every position.
+        steps = torch.where(padding, steps, -1).cummax(-1).values
+        positions = torch.where(steps < 0, -1, positions.gather(1, steps.clamp(min=0)))
+    starts = positions <= F.pad(positions[:, :-1], (1, 0), value=-1)
+    return starts if padding is None else starts & padding
 
 
 def check_documents(documents: Tensor | None, hidden: Tensor, packing: Packing) -> None:

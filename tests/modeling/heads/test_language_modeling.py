@@ -12,6 +12,7 @@ from comparison import EXACT, exact, jittered
 from errors import raises_sentence
 from qkv import modeling
 from qkv.modeling.heads import language_modeling
+from qkv.modeling.heads.chunked_loss import ChunkedCrossEntropy
 from qkv.modeling.heads.language_modeling import loss_without_logits
 from qkv.modeling.heads.loss import IGNORED, negative_log_likelihood
 
@@ -37,11 +38,14 @@ def logits_of(outputs: Any) -> Tensor | None:
     return outputs.get("prediction_logits", outputs.get("logits"))
 
 
-@pytest.fixture(params=["chunks", "one piece"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits in chunks of three rows, or of all rows with a label at once."""
+@pytest.fixture(params=["chunks", "one piece", "accelerator"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Logits in chunks of three rows, or of all rows with a label at once; or by the function for accelerators."""
     monkeypatch.setattr(language_modeling, "CHUNK", 3)
-    monkeypatch.setattr(language_modeling, "LARGE", 0 if request.param == "chunks" else 10**9)
+    monkeypatch.setattr(language_modeling, "WIDE_CHUNK", 4)
+    monkeypatch.setattr(language_modeling, "LARGE", 10**9 if request.param == "one piece" else 0)
+    monkeypatch.setattr(language_modeling, "is_on_host", lambda _: request.param != "accelerator")
+    return str(request.param)
 
 
 def step(model: Any, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
@@ -55,8 +59,8 @@ def step(model: Any, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
 @models
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("count", [None, 17, torch.tensor(17)])
-@pytest.mark.costly(24)
-def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, count: Any, size: None) -> None:
+@pytest.mark.costly(36)
+def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, count: Any, size: str) -> None:
     model_class, config, labels = MODELS[kind]
     model = jittered(model_class(config(label_smoothing=smoothing, **dict.fromkeys(tiny.DROPOUT, 0.0)))).train()
     given = {"input_ids": IDS, **labels, "num_items_in_batch": count}
@@ -88,7 +92,7 @@ def test_logits_are_there_for_whoever_asks(kind: str) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("labels", ["some", "none", "all"])
-def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: None) -> None:
+def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: str) -> None:
     seen = []
     head = nn.Linear(7, 11, bias=bias, dtype=torch.float64)
     left_out = {"some": torch.arange(6) % 2 == 0, "none": torch.tensor(True), "all": torch.tensor(False)}[labels]
@@ -103,7 +107,7 @@ def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: Non
         assert (actual - expected).abs() <= EXACT
         gradients = torch.autograd.grad(actual, hidden[1])[0]
         assert (gradients - torch.autograd.grad(expected, hidden[0], retain_graph=True)[0]).abs().max() <= EXACT
-    assert seen[-1] == {"some": 6, "none": 0, "all": 12}[labels]
+    assert seen[-1] == (12 if size == "accelerator" else {"some": 6, "none": 0, "all": 12}[labels])
     for wrong in (targets.clamp(min=11), targets[:, 1:], targets.double()):
         with raises_sentence("labels"):
             loss_without_logits(head, FEATURES, wrong)
@@ -128,3 +132,52 @@ def test_a_head_that_is_more_than_its_weight_is_called(monkeypatch: pytest.Monke
     with torch.autocast("cpu", torch.bfloat16):
         expected = negative_log_likelihood(single(features), TARGETS)
         assert torch.equal(loss_without_logits(single, features, TARGETS), expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_on_an_accelerator(
+    dtype: torch.dtype, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language_modeling, "LARGE", 0)
+    monkeypatch.setattr(language_modeling, "is_on_host", lambda _: False)
+    torch.manual_seed(0)
+    head, hidden = nn.Linear(32, 500), torch.randn(300, 32)
+    labels = torch.randint(500, (300,)).masked_fill(torch.arange(300) % 7 == 0, IGNORED)
+
+    def learned(loss: Any, kind: torch.dtype) -> list[Tensor]:
+        own, features = copy.deepcopy(head).to(kind), hidden.to(kind).requires_grad_()
+        value = loss(own, features)
+        value.backward()
+        return [each.double() for each in (value.detach(), features.grad, own.weight.grad, own.bias.grad)]
+
+    def plain(own: Any, features: Tensor) -> Tensor:
+        return negative_log_likelihood(own(features), labels, None, smoothing)
+
+    def chunked(own: Any, features: Tensor) -> Tensor:
+        return loss_without_logits(own, features, labels, None, smoothing)
+
+    def autocast(own: Any, features: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype):
+            return loss_without_logits(own, features, labels, None, smoothing)
+
+    exact_ones = learned(plain, torch.float64)
+    allowed = [(each - true).norm() for each, true in zip(learned(plain, dtype), exact_ones, strict=True)]
+    for found in (learned(chunked, dtype), learned(autocast, torch.float32)):
+        for each, true, error in zip(found, exact_ones, allowed, strict=True):
+            assert (each - true).norm() <= 2 * error + 1e-6
+
+
+def test_a_compiled_loss_and_frozen_weights() -> None:
+    head, hidden = nn.Linear(7, 11).double(), FEATURES.flatten(0, 1).clone().requires_grad_()
+    head.weight.requires_grad_(False)
+    given = (hidden, head.weight, head.bias, TARGETS.flatten(), (5, 0.1))
+    expected = negative_log_likelihood(head(hidden), TARGETS.flatten(), 1, 0.1)
+    gradients = torch.autograd.grad(expected, (hidden, head.bias))
+    for loss in (ChunkedCrossEntropy.apply, torch.compile(ChunkedCrossEntropy.apply, backend="aot_eager")):
+        actual = loss(*given)
+        assert (actual - expected).abs() <= EXACT * 10
+        for one, other in zip(torch.autograd.grad(actual, (hidden, head.bias)), gradients, strict=True):
+            assert (one - other).abs().max() <= EXACT
+    with torch.no_grad():
+        assert (ChunkedCrossEntropy.apply(*given) - expected).abs() <= EXACT * 10

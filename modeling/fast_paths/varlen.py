@@ -1,0 +1,234 @@
+"""Padding removal and windows on a GPU: real tokens in one row, and one call of a kernel for all documents.
+
+On a CPU, where a call costs little and no such kernel exists, `unpadding.py` and `windows.py` take this place.
+
+Shapes: B batch, T tokens, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
+from ..checks.inputs import check_boundaries, check_memory_mask, check_padding_mask, check_position_ids
+from ..context import Memory
+from ..execution import Plan, StackInputs, StackParts
+from ..kernel import AttentionFunction, computed_dtype
+from ..masks.masking import AttentionMasks, Mask, SparseMask
+from ..position.hooks import Embedded
+from ..position.token_layout import NO_PACKING, Packing, document_starts, first_layers
+
+
+class VarlenKernel(NamedTuple):
+    """A kernel with the signature of `varlen_attn`, the dtypes that it computes, and the work from which it wins.
+
+    `work` counts layers times tokens times hidden_size: below, the host takes longer to pack than the GPU saves.
+    """
+
+    attend: Callable[..., Tensor]
+    dtypes: tuple[torch.dtype, ...]
+    work: float
+
+
+# By type of device. On an H100 encoders of less work ran slower packed than padded.
+KERNELS: dict[str, VarlenKernel] = {}
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # before torch 2.10
+    pass
+else:
+    KERNELS["cuda"] = VarlenKernel(varlen_attn, (torch.bfloat16, torch.float16), 130e6)
+
+
+@dataclass
+class PackedTokens:
+    """The real tokens of a batch of `shape` (B, T): their index among all (N,), None for all, and where documents end.
+
+    `ends` (documents + 1,) begins with 0; no document is longer than `longest`.
+    """
+
+    index: Tensor | None
+    ends: Tensor
+    longest: int
+    shape: tuple[int, int]
+
+    def pack(self, values: Tensor) -> Tensor:
+        """Put the real tokens in one row: (B, T, ...) -> (1, N, ...)."""
+        row = values.flatten(0, 1)
+        return (row if self.index is None else row.index_select(0, self.index))[None]
+
+    def restore(self, packed: Tensor) -> Tensor:
+        """Put them back, with zeros at padding: (1, N, D) -> (B, T, D)."""
+        row = packed[0]
+        if self.index is not None:
+            row = row.new_zeros(self.shape[0] * self.shape[1], row.shape[-1]).index_copy(0, self.index, row)
+        return row.unflatten(0, self.shape)
+
+    @property
+    def count(self) -> int:
+        """The number of real tokens."""
+        return self.shape[0] * self.shape[1] if self.index is None else len(self.index)
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return len(self.ends) - 1
+
+
+@dataclass
+class VarlenMask(SparseMask):
+    """The mask of documents packed in one row, each attending to its keys in a `window` (left, right), or all."""
+
+    kernel: VarlenKernel
+    queries: PackedTokens
+    keys: PackedTokens
+    window: tuple[int, int]
+
+    def attend(
+        self, function: AttentionFunction, module: object, *heads: Any, scaling: float, **options: Any
+    ) -> tuple[Tensor, None]:
+        """Attend inside all documents at once: (1, H, N, K), 2 x (1, G, N, K) -> (1, N, H, K)."""
+        query, key, value = (half_precision(each)[0].transpose(0, 1) for each in heads[:3])
+        sizes = (self.queries.ends, self.keys.ends, self.queries.longest, self.keys.longest)
+        grouped = query.shape[1] != key.shape[1]
+        given = {"scale": scaling, "window_size": self.window, "enable_gqa": grouped}
+        mixed = self.kernel.attend(query, key, value, *sizes, **given)
+        return mixed[None], None
+
+
+def half_precision(values: Tensor) -> Tensor:
+    """Cast to the dtype of autocast, as `scaled_dot_product_attention` does."""
+    return values.to(computed_dtype(values))
+
+
+def open_kernel(stack: StackParts, inputs: StackInputs) -> VarlenKernel | None:
+    """Return the kernel for these inputs; None where there is none, or where it lacks a part of their attention."""
+    config, (hidden, mask, grid) = stack.config, inputs.embedded
+    kernel = KERNELS.get(hidden.device.type)
+    attends = (
+        stack.remove_padding is not False
+        and inputs.sizes.cache is None
+        and grid is None
+        and inputs.memory.position is None
+        and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
+        and inputs.backend == "sdpa"
+        and config.kernel not in STATE_KERNELS
+        and config.position not in BIAS_POSITIONS
+        and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
+        and not config.num_global_tokens
+        and inputs.packing.global_attention_mask is None
+        and config.head_dim % 8 == 0
+        and not (stack.training and (config.attention_dropout or config.drop_path_rate))
+        and not inputs.recorded
+        and inputs.packing.seq_idx is None
+    )
+    return kernel if kernel is not None and attends and computed_dtype(hidden) in kernel.dtypes else None
+
+
+def can_win(stack: StackParts, inputs: StackInputs, kernel: VarlenKernel) -> bool:
+    """Return True where tokens may be left out, or windows see few keys, and there is enough to compute."""
+    config, (hidden, mask, _), packing = stack.config, inputs.embedded, inputs.packing
+    batch, length, _ = hidden.shape
+    window = config.sliding_window if "sliding" in config.layer_patterns else None
+    told = mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None
+    enough = bool(stack.remove_padding) or config.num_hidden_layers * batch * length * config.hidden_size >= kernel.work
+    return enough and (told or (window is not None and 2 * window <= length))
+
+
+def pack_rows(shape: tuple[int, int], device: torch.device) -> PackedTokens:
+    """Put rows without padding behind each other, each of them one document."""
+    batch, length = shape
+    ends = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=device)
+    return PackedTokens(None, ends, length, shape)
+
+
+def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing, *, windows: bool = False) -> PackedTokens | None:
+    """Find the real tokens and the documents of a batch (B, T, D); None where windows would close gaps of padding.
+
+    The host waits for the device once, and not at all for rows without padding or with boundaries of their documents.
+    """
+    shape, device, boundaries = (hidden.shape[0], hidden.shape[1]), hidden.device, packing.cu_seq_lens_q
+    if mask is None and boundaries is not None:
+        check_boundaries(boundaries, hidden)
+        return PackedTokens(None, boundaries.to(device, torch.int32), shape[1], shape)
+    if mask is None and packing.position_ids is None:
+        return pack_rows(shape, device)
+    if boundaries is not None or torch.compiler.is_compiling():
+        return None
+    real = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else mask.to(device, torch.bool)
+    first = real & (real.cumsum(-1) == 1)
+    if packing.position_ids is not None:
+        first = first | document_starts(packing.position_ids, real)
+    gaps = (real & ~F.pad(real[:, :-1], (1, 0), value=False)).sum(-1) > 1
+    tokens, documents, apart = torch.stack((real.sum(), first.sum(), gaps.sum())).tolist()
+    if not tokens or (apart and windows):
+        return None
+    index = real.flatten().argsort(descending=True, stable=True)[:tokens]
+    starts = first.flatten()[index].argsort(descending=True, stable=True)[:documents]
+    ends = F.pad(starts, (0, 1), value=tokens).int()
+    return PackedTokens(None if tokens == real.numel() else index, ends, shape[1], shape)
+
+
+def packed_positions(packed: PackedTokens, position_ids: Tensor | None) -> Tensor:
+    """Return the position id of each packed token, or its place in its document: (1, N)."""
+    if position_ids is not None:
+        return packed.pack(position_ids.expand(packed.shape))
+    places = torch.arange(packed.count, device=packed.ends.device)
+    documents = torch.searchsorted(packed.ends[1:].long(), places, right=True)
+    return (places - packed.ends.index_select(0, documents))[None]
+
+
+class VarlenPlan(Plan):
+    """Run the layers on the real tokens of a batch in one row, and attend inside all documents at once."""
+
+    def __init__(self, stack: StackParts, inputs: StackInputs, packed: PackedTokens, kernel: VarlenKernel) -> None:
+        config, positions = stack.config, packed_positions(packed, inputs.packing.position_ids)
+        masks: dict[str, Mask] = {}
+        for pattern in first_layers(config):
+            near = cast(int, config.sliding_window) - 1 if pattern == "sliding" else -1
+            masks[pattern] = VarlenMask(kernel, packed, packed, (near, 0 if config.causal else near))
+        super().__init__(stack, inputs, AttentionMasks(positions, positions, masks))
+        self.packed, self.kernel = packed, kernel
+        self.row = Embedded(packed.pack(inputs.embedded.hidden))
+
+    @classmethod
+    def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":
+        """Pack the real tokens of a batch and of its memory; return None where padding stays."""
+        kernel, (hidden, mask, _), packing = open_kernel(stack, inputs), inputs.embedded, inputs.packing
+        if kernel is None or not can_win(stack, inputs, kernel):
+            return None
+        check_position_ids(hidden, packing.position_ids)
+        if mask is not None:
+            check_padding_mask(mask, hidden, 0, hidden.shape[1])
+        windows = "sliding" in stack.config.layer_patterns
+        packed = pack_tokens(hidden, mask, packing, windows=windows)
+        if packed is None or (inputs.memory.hidden is not None and packed.documents != hidden.shape[0]):
+            return None
+        if (
+            packed.index is None
+            and packed.documents == hidden.shape[0]
+            and not windows
+            and packing.position_ids is None
+        ):
+            # The marks of a batch without padding cost a dense mask.
+            return Plan(stack, replace(inputs, embedded=inputs.embedded._replace(padding_mask=None)))
+        return cls(stack, inputs, packed, kernel)
+
+    @property
+    def embedded(self) -> Embedded:
+        return self.row
+
+    def memory(self) -> Memory:
+        memory, mask = cast("Tensor | None", self.inputs.memory.hidden), cast("Tensor | None", self.inputs.memory.mask)
+        if memory is None:
+            return Memory()
+        check_memory_mask(mask, memory)
+        packed = cast(PackedTokens, pack_tokens(memory, mask, NO_PACKING))
+        return Memory(packed.pack(memory), VarlenMask(self.kernel, self.packed, packed, (-1, -1)))
+
+    def restore(self, hidden: Tensor) -> Tensor:
+        return self.packed.restore(hidden)
