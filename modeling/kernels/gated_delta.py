@@ -102,12 +102,47 @@ def gated_delta_rule(
     """
     split = delta_chunks(query, inputs, documents)
     shape = (*inputs.key.shape[:2], 1, inputs.key.shape[-1], inputs.value.shape[-1])
-    before, mixed = query.new_zeros(shape) if state is None else state.unsqueeze(2), []
+    before = query.new_zeros(shape) if state is None else state.unsqueeze(2)
+    read = read_by_scan if runs_in_parallel(query) else read_by_loop
+    mixed, end = read(split, before)
+    return mixed[..., : query.shape[-2], :], end.squeeze(2)
+
+
+def runs_in_parallel(query: Tensor) -> bool:
+    """Return True where a device computes many chunks in the time of one."""
+    return query.device.type != "cpu"
+
+
+def read_by_loop(split: DeltaChunks, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Read chunk by chunk, while the state is in the processor's cache: -> (B, G, H / G, T, K), (B, G, 1, K, K)."""
+    mixed = []
     for values, keys, reads, scores, written, kept in zip(*(part.unbind(3) for part in split), strict=True):
         new = values - keys @ before
         mixed.append(reads @ before + scores @ new)
         before = kept * before + written @ new
-    return torch.cat(mixed, dim=-2)[..., : query.shape[-2], :], before.squeeze(2)
+    return torch.cat(mixed, dim=-2), before
+
+
+def read_by_scan(split: DeltaChunks, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Read all chunks at once, after a scan of their states by doubling: log N products of N chunks, not N of one.
+
+    A chunk turns the state S before it into A S + B; two chunks, into A' A S + (A' B + B').
+
+    Source: Hillis & Steele 1986, Data Parallel Algorithms, https://doi.org/10.1145/7902.7903; Yang et al. 2024, §3.2 (as in `delta_chunks`)
+    """
+    values, keys, reads, scores, written, kept = split
+    turned = kept * torch.eye(keys.shape[-1], dtype=keys.dtype, device=keys.device) - written @ keys
+    # The state before all chunks is one that keeps nothing.
+    turned, added = F.pad(turned, (0, 0, 0, 0, 1, 0)), torch.cat((before.unsqueeze(3), written @ values), dim=3)
+    step = 1
+    while step < turned.shape[3]:
+        later = turned[:, :, :, step:]
+        added = torch.cat((added[:, :, :, :step], added[:, :, :, step:] + later @ added[:, :, :, :-step]), dim=3)
+        turned = torch.cat((turned[:, :, :, :step], later @ turned[:, :, :, :-step]), dim=3)
+        step *= 2
+    states = added[:, :, :, :-1]
+    mixed = reads @ states + scores @ (values - keys @ states)
+    return mixed.flatten(-3, -2), added[:, :, :, -1]
 
 
 class GatedDeltaAttention(SelfAttention):

@@ -17,6 +17,7 @@ from qkv import QkvDecoderForCausalLM
 from qkv.configuration.axes import FeatureMapName
 from qkv.modeling.context import NO_CONTEXT, LayerContext, Memory
 from qkv.modeling.kernels import chunks, linear
+from qkv.modeling.kernels import gated_delta as gated_delta_kernel
 from qkv.modeling.kernels.gated_delta import DeltaInputs, GatedDeltaAttention, gated_delta_rule
 from qkv.modeling.kernels.linear import LinearCrossAttention, LinearSelfAttention
 from qkv.modeling.kernels.state_cache import StateLayer
@@ -44,7 +45,8 @@ PLACES = torch.arange(14).view(2, 7)
 
 
 @pytest.fixture(autouse=True)
-def short_chunks(monkeypatch):
+def short_chunks(monkeypatch, request):
+    monkeypatch.setattr(gated_delta_kernel, "runs_in_parallel", lambda _: "scan" in request.node.name)
     monkeypatch.setattr(chunks, "CHUNK_TOKENS", 2)
     monkeypatch.setattr(chunks, "GROUP_CHUNKS", 2)
     monkeypatch.setattr(linear, "segment_tokens", lambda query: 6)
@@ -88,8 +90,9 @@ def delta_loop(module, hidden, _, *, turn=lambda heads: heads, **given):
 
 
 LOOPS = {"linear, both ways": linear_loop, "linear": linear_loop, "gated_delta": delta_loop}
+LOOPS |= {"gated_delta, by scan": delta_loop}
 KINDS = pytest.mark.parametrize("kind", LOOPS)
-CAUSAL = pytest.mark.parametrize("kind", ["linear", "gated_delta"])
+CAUSAL = pytest.mark.parametrize("kind", ["linear", "gated_delta", "gated_delta, by scan"])
 
 
 def assert_loop(kind, module, context=NO_CONTEXT, *, length=7, **given):
@@ -223,7 +226,7 @@ def test_sums_are_in_single_precision_at_least(kind, monkeypatch):
     """Values of lower precision, and those of autocast, come from sums that lose no tokens."""
     monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
     torch.manual_seed(0)
-    config = decoder(kernel=kind, num_attention_heads=4, num_hidden_layers=1)
+    config = decoder(kernel=kind.split(",")[0], num_attention_heads=4, num_hidden_layers=1)
     module, hidden = QkvDecoderForCausalLM(config).model.layers[0].self_attn, torch.randn(1, 1000, 6)
     exactly = copy.deepcopy(module).double()(hidden.double())[0]
     assert (module(hidden)[0] - exactly).abs().max() <= 1e-5
