@@ -128,7 +128,7 @@ def read_by_scan(split: DeltaChunks, before: Tensor) -> tuple[Tensor, Tensor]:
 
     A chunk turns the state S before it into A S + B; two chunks, into A' A S + (A' B + B').
 
-    Source: Hillis & Steele 1986, Data Parallel Algorithms, https://doi.org/10.1145/7902.7903; Yang et al. 2024, §3.2 (as in `delta_chunks`)
+    Source: Hillis & Steele 1986, Data Parallel Algorithms, https://doi.org/10.1145/7902.7903
     """
     values, keys, reads, scores, written, kept = split
     turned = kept * torch.eye(keys.shape[-1], dtype=keys.dtype, device=keys.device) - written @ keys

@@ -1,0 +1,148 @@
+"""Recorded steps of generation: all but the graph, for which a stand-in computes the step again."""
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import DynamicCache
+
+import tiny
+from qkv.modeling import QkvDecoderForCausalLM
+from qkv.modeling.fast_paths import recorded_step
+from qkv.modeling.fast_paths.recorded_step import MOST, RECORDINGS, Recording
+
+pytestmark = pytest.mark.upstream
+
+STEPS = 12
+IDS = torch.randint(4, tiny.VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
+LEFT = (torch.arange(6) >= torch.tensor([[0], [2], [5]])).long()
+
+
+def record(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Compute a step again, into the tensor of the first, as a graph does, after a trial and without a result."""
+    output = torch.full_like(step(), torch.nan)
+    return lambda: output.copy_(step())
+
+
+@pytest.fixture(autouse=True)
+def replays() -> Iterator[list[int]]:
+    """The rows of each step that was repeated."""
+    rows, step = [], Recording.step
+
+    def watched(self: Recording, cache: Any, ids: Tensor, *given: Any) -> Tensor:
+        rows.append(len(ids))
+        return step(self, cache, ids, *given)
+
+    with mock.patch.dict(recorded_step.RECORDERS, cpu=record), mock.patch.object(Recording, "step", watched):
+        yield rows
+
+
+def build(**fields: Any) -> Any:
+    return tiny.jitter(QkvDecoderForCausalLM(tiny.decoder("gpt2", **fields))).eval()
+
+
+def generated(model: Any, *, fast: bool = True, steps: int = STEPS, **inputs: Any) -> Any:
+    model.lay_out_weights = fast
+    wanted = {"return_dict_in_generate": True, "output_logits": True, "pad_token_id": tiny.PAD, "eos_token_id": None}
+    return model.generate(max_new_tokens=steps, do_sample=False, **{**wanted, "input_ids": IDS, **inputs})
+
+
+def assert_plain(model: Any, **inputs: Any) -> Any:
+    plain, fast = generated(model, fast=False, **inputs), generated(model, **inputs)
+    assert torch.equal(fast.sequences, plain.sequences)
+    assert_close(fast.logits, plain.logits, rtol=1e-4, atol=1e-5)
+    return fast
+
+
+@pytest.mark.parametrize("room", [4, 256])
+@pytest.mark.parametrize("mask", [None, LEFT], ids=["whole", "padded"])
+@pytest.mark.parametrize("position", ["learned", "rope", "alibi", "t5", "none"])
+def test_tokens_and_scores(
+    replays: list[int], position: str, mask: Tensor | None, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_step, "TOKENS", room)
+    monkeypatch.setattr(recorded_step, "PATIENCE", 2)
+    model = build(position=position)
+    assert_plain(model, attention_mask=mask)
+    first = len(replays)
+    assert_plain(model, attention_mask=mask, input_ids=IDS.flip(1))  # by the recordings of the first
+    assert 0 < first < len(replays) - first and {3} == set(replays)
+    assert len(RECORDINGS[model.model]) == (
+        1 if room == 256 else 3
+    )  # one of each four tokens, in which two steps are alike
+
+
+@pytest.mark.parametrize(
+    "how", [{"num_beams": 2}, {"num_beams": 3, "num_return_sequences": 2}, {"prompt_lookup_num_tokens": 2}], ids=str
+)
+def test_caches_that_are_reordered_or_cropped(how: dict[str, Any]) -> None:
+    rows = 1 if "prompt_lookup_num_tokens" in how else 3
+    assert_plain(build(position="rope"), input_ids=IDS[:rows], **how)
+
+
+def test_two_caches_at_a_time_have_two_recordings(replays: list[int]) -> None:
+    model = build(position="rope")
+    first = assert_plain(model)
+    kept = [layer.keys.clone() for layer in first.past_key_values.layers]
+    other = assert_plain(model, input_ids=IDS.flip(0))
+    assert len(RECORDINGS[model.model]) == 2
+    assert all(torch.equal(layer.keys, was) for layer, was in zip(first.past_key_values.layers, kept, strict=True))
+    again = {"input_ids": first.sequences, "past_key_values": first.past_key_values}
+    plain = generated(model, fast=False, input_ids=first.sequences)
+    assert torch.equal(generated(model, **again).sequences, plain.sequences)
+    del first, other, again
+    gc.collect()
+    calls = len(replays)
+    assert_plain(model)
+    assert len(RECORDINGS[model.model]) == 2 and len(replays) - calls == STEPS - 1
+
+
+def test_recordings_are_few_and_end_with_their_model() -> None:
+    model = build()
+    held = [generated(model, input_ids=IDS[:, : 2 + count]) for count in range(MOST + 2 - 1)]
+    assert len(held) > MOST == len(RECORDINGS[model.model])
+    before = len(RECORDINGS)
+    del model, held
+    gc.collect()
+    assert len(RECORDINGS) == before - 1
+
+
+def test_changed_weights_are_read_or_recorded_anew(replays: list[int]) -> None:
+    model = build()
+    generated(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    assert_plain(model)
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+    calls = len(replays)
+    assert_plain(model)
+    assert len(replays) - calls == STEPS - recorded_step.PATIENCE and len(RECORDINGS[model.model]) == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"pattern": "sliding", "sliding_window": 4}, {"kernel": "linear", "attention_dropout": 0}], ids=str
+)
+def test_caches_of_other_kinds_are_computed(replays: list[int], fields: dict[str, Any]) -> None:
+    model = build(**fields)
+    assert_plain(model)
+    generated(model, cache_implementation="static")
+    with torch.autocast("cpu", torch.bfloat16):
+        generated(build())
+    assert not replays
+
+
+def test_masks_and_positions_are_checked() -> None:
+    model, cache = build(), DynamicCache()
+    with torch.no_grad(), model.laid_out():
+        for _ in range(6):
+            model(IDS[:, :1], past_key_values=cache, use_cache=True)
+        for wrong in ({"attention_mask": torch.ones(3, 3)}, {"position_ids": torch.zeros(2, 1).long()}):
+            with pytest.raises(ValueError, match="shape"):
+                model(IDS[:, :1], past_key_values=cache, use_cache=True, **wrong)
