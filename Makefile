@@ -19,7 +19,7 @@ TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers-$(TRANSFORMERS)
 LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
 PYTEST_OVER = bin/python -P -m pytest -q
 
-.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser common-suite cells soak fuzz cards docs long-range fold-toy release install
+.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser gpu common-suite cells soak fuzz cards docs long-range fold-toy release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -83,6 +83,10 @@ $(LLAMA_CPP_SOURCE):
 	command -v cmake >/dev/null && command -v c++ >/dev/null || { echo "no cmake or no compiler: llama.cpp is not run"; exit 0; }; \
 		cmake -S $@/vendor/llama.cpp -B $@/build -DCMAKE_BUILD_TYPE=None -DGGML_OPENMP=OFF -DLLAMA_BUILD_COMMON=OFF && \
 		cmake --build $@/build --target llama --parallel 2 >$@/build/log
+
+# What a GPU alone can tell, in five minutes; skipped without one.
+gpu: install
+	$(VENV)/bin/pytest -q tests/gpu
 
 # The pages of `qkv attend` and `qkv demo` in Chromium, which `apt-get install chromium` brings, or QKV_CHROMIUM names.
 browser:
