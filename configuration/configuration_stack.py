@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from operator import attrgetter
-from typing import ClassVar, Literal
+from typing import Literal
 
 from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
@@ -26,8 +26,6 @@ class StackConfig(AttentionConfig):
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
     """
 
-    # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
-    has_padding_inside: ClassVar[bool] = False
     # Read of every stack; fields of those that may have others.
     final_dropout = 0.0
     layer_scale = None

@@ -22,7 +22,7 @@ from transformers.masking_utils import (
 
 from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_finished_mask, check_marks, check_memory_mask
+from ..checks.inputs import can_read_values, check_finished_mask, check_marks, check_memory_mask
 from ..position.token_layout import (
     NO_PACKING,
     MaskSizes,
@@ -132,9 +132,24 @@ def build_masks(
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     masks: dict[str, Mask] = {}
     for pattern, layer in layers.items():
+        if pattern == "sliding":
+            check_window(config, sizes, layer, layout.padding)
         rule = mask_rule(config, pattern, whole)
         masks[pattern] = build(hidden, sizes, layer, layout.padding, rule, pattern=pattern, layout=layout)
     return AttentionMasks(positions, keys, masks)
+
+
+def check_window(config: StackConfig, sizes: MaskSizes, layer: int, padding: Tensor | None) -> None:
+    """Raise ValueError where padding inside a row has driven tokens out of the cache of a window, which counts it."""
+    first, past, window = sizes.keys(layer)[1], sizes.past, config.sliding_window or 0
+    if padding is None or not isinstance(past, int) or not can_read_values(padding):
+        return
+    short = (padding[:, first:past].sum(-1) < window - 1) & padding[:, :first].any(-1) & padding[:, past:].any(-1)
+    if short.any():
+        raise ValueError(
+            f"row {int(short.int().argmax())} of attention_mask has padding inside, and the cache of "
+            f"sliding_window={window} dropped tokens for it; start with past_key_values=DynamicCache(), which keeps all"
+        )
 
 
 def finish(config: StackConfig, hidden: Tensor, mask: Tensor | None, keys: int, name: str = "attention_mask") -> Tensor:
@@ -182,6 +197,9 @@ def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
     tokens, documents = layout.tokens, layout.documents
     chosen = None if pattern == "full" else layout.first(config.num_global_tokens)
     predicates = [PATTERNS[pattern](config, tokens)]
+    if pattern == "sliding" and layout.padding is None:  # the same without a table, for all rows at once
+        window = config.sliding_window or 0
+        predicates = [lambda batch, head, query, key: (query - key).abs() < window]
     if chosen is not None:
         predicates = [or_masks(*predicates, touches(chosen.expand(tokens.shape)))]
     if config.causal:

@@ -68,6 +68,7 @@ def counted(keep):
 
 RIGHT = ones().index_put((torch.tensor(1), torch.arange(7, LENGTH)), torch.tensor(0))
 LEFT = ones().index_put((torch.tensor(1), torch.arange(4)), torch.tensor(0))
+INSIDE = ones().index_put((torch.tensor(1), torch.tensor([0, 4, 5, 8])), torch.tensor(0))
 DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
 RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
 PACKED = {"documents": DOCUMENTS, "positions": RESTARTS}
@@ -82,6 +83,7 @@ LAYOUTS = {
     "plain": (None, {}, {}),
     "right": (RIGHT, {}, counted(RIGHT)),
     "left": (LEFT, {}, counted(LEFT)),
+    "inside": (INSIDE, {}, counted(INSIDE)),
     "packed": (None, {"position_ids": RESTARTS}, PACKED),
     "packed, with ones": (ones(), {"position_ids": RESTARTS}, PACKED),
     "packed, later": (None, {"position_ids": RESTARTS + 7}, PACKED),
@@ -272,6 +274,31 @@ def test_memory_mask():
     assert torch.equal(build_memory_mask(sums, "sdpa", hidden(), memory, keep).padding, keep.bool())
     with raises_sentence("kernel='linear'", "(batch, length)"):
         build_memory_mask(sums, "sdpa", hidden(), memory, finished)
+
+
+@pytest.mark.parametrize("cached", [8, 5])
+def test_a_window_counts_real_tokens_of_a_cache(cached):
+    """A row whose tokens were driven out by padding is refused, unless the cache keeps all."""
+    config = config_of(decoder, "sliding", num_hidden_layers=1)
+    cache, keep, size = DynamicCache(config=config), INSIDE[1:], LENGTH - cached
+    for held in (cache, whole := DynamicCache()):
+        held.update(torch.zeros(1, 2, cached, 3), torch.zeros(1, 2, cached, 3), 0)
+    told = {"keep": keep, "positions": (keep.cumsum(-1) - 1).clamp(min=0)}
+    visible = reference.visibility(PATTERNS["sliding"](config), **told)
+    wanted = torch.tensor([[visible(0, t, s) and s <= t for s in range(LENGTH)] for t in range(cached, LENGTH)])
+    for held in (cache, whole):
+        sizes = MaskSizes.of(config, size, held)
+        given = (config, hidden(size, 1), sizes, keep, Packing(), partial(build_mask, "sdpa"))
+        if held is cache and cached == 8:  # which holds tokens 6 and 7
+            mask = build_masks(*given).masks["sliding"][0, 0]
+            assert torch.equal(mask[1:], wanted[1:, 6:])
+        elif held is cache:
+            with raises_sentence("attention_mask", "sliding_window=3", "DynamicCache()"):
+                build_masks(*given)
+        else:
+            assert torch.equal(
+                build_masks(*given).masks["sliding"][0, 0][keep[0, cached:] == 1], wanted[keep[0, cached:] == 1]
+            )
 
 
 @pytest.mark.parametrize("kernel", STATE_KERNELS)
