@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoProcessor
 from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
-from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
+from qkv.modeling.conversion.files import COMPANIONS, CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.common.files import RECORD, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
@@ -31,12 +31,16 @@ Card = Callable[[str], str]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A qkv model, its processors, the record of its training and the certificate of its conversion, if any."""
+    """A qkv model, its processors, the record of its training and the certificate of its conversion, if any.
+
+    `files` are those of a folder's processors and licenses, by their paths, which go along as they are.
+    """
 
     model: QkvPreTrainedModel
     processors: list[Any]
     record: Path | None = None
     certificate: dict[str, Any] | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Path:
@@ -58,7 +62,8 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     is_kept = built is not None and options.record is None and (built / README).is_file()
     card, files = kept_card(built) if built and is_kept else card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
-    return build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
+    processors, files = [] if options.processor is None else trained.processors, {**files, **trained.files}
+    return build_folder(model, folder, processors=processors, card=card, files=files, max_shard_size=size)
 
 
 def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
@@ -67,6 +72,7 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
     processors = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple) else [chosen]
     certificate: dict[str, Any] | None = None
     model: Any = source
+    files: dict[str, bytes] = {}
     if isinstance(source, PreTrainedModel):
         check_ours(source.config.model_type, type(source).__name__, "qkv.from_transformers(model)")
     else:
@@ -80,10 +86,18 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
         if (folder / CERTIFICATE).is_file() and options.dtype is None:
             certificate = read_json(folder / CERTIFICATE)
         model, processors = load_saved_model(folder, options.dtype), processors or saved_processors(folder)
+        files = companions(folder, licenses_alone=chosen is not None)
     record = record / RECORD if record and record.is_dir() else record
     if record and not record.is_file():
         raise ValueError(f"there is no record at {record}; give a run folder or a record file")
-    return TrainedModel(model, processors, record, certificate)
+    return TrainedModel(model, processors, record, certificate, files)
+
+
+def companions(folder: Path, *, licenses_alone: bool) -> dict[str, bytes]:
+    """Return the files of licenses and processors, for a processor that is loaded and saved has other files."""
+    paths = [*(folder / name for name in COMPANIONS), *sorted(folder.glob("additional_chat_templates/*.jinja"))]
+    found = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if is_document(name) or not licenses_alone}
 
 
 def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
