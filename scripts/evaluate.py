@@ -13,8 +13,9 @@ from qkv.scripts.common.environment import commit, public_command, versions, wit
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.data.splits.seen import USED, read_seen, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
-from qkv.scripts.prediction.comparison import compare, intervals
+from qkv.scripts.prediction.comparison import METHOD, compare, intervals
 from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
@@ -37,16 +38,14 @@ def run(arguments: Namespace) -> None:
     evaluation, *others = [evaluated(each, arguments) for each in (source, other) if each]
     task, seed = evaluation.task, options.get("seed", 0)
     resamples = options.get("resamples", SLOW_RESAMPLES if "average_precision" in task.metrics else RESAMPLES)
-    ranges = intervals(evaluation, resamples, seed)
-    metrics = {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+    metrics = measured(evaluation, resamples, seed)
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
                       "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
-             "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed,
-             "versions": versions(), "commit": commit()}  # fmt: skip
-    print_metrics(
-        f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples", metrics
-    )
+             "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
+             "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
+    print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
+    facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
         facts["against"] = {"model": without_folder(other.name), "differences": differences}
@@ -65,6 +64,30 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     if told := truncated_sentence(task.truncated):
         say(told)
     return evaluate_rows(source, task)
+
+
+def measured(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return each metric with its interval."""
+    ranges = intervals(evaluation, resamples, seed)
+    return {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+
+
+def describe_seen(evaluation: Evaluation, used: list[str] | None, resamples: int, seed: int) -> dict[str, Any] | None:
+    """Count and mark the rows that the training has seen, measure the others, and print both; None where unknown."""
+    if used is None:
+        return None
+    facts: dict[str, Any] = {name: used.count(name) for name in USED}
+    told = " and ".join(f"{count:,} are rows of its {name} split" for name, count in facts.items() if count)
+    if told:
+        say(f"of the {len(used):,} rows {told}, on which figures say nothing of new data")
+    if len(used) == len(evaluation.rows):  # else a row holds parts of several texts
+        new = [number for number, name in enumerate(used) if not name]
+        for row, name in zip(evaluation.rows, used, strict=True):
+            row["seen_in"] = name
+        if told and new:
+            facts["metrics of the others"] = measured(evaluation.of_rows(new), resamples, seed)
+            print_metrics(f"on the other {len(new):,} rows", facts["metrics of the others"])
+    return facts
 
 
 def default_folder(source: Source, given: str | None) -> Path:

@@ -18,6 +18,7 @@ from qkv.scripts.common.files import replacing
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence as split_sentence
+from qkv.scripts.data.splits.seen import write_seen
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
@@ -207,6 +208,7 @@ def fit(loop: Loop, run: Run) -> None:
     run.record |= results(manager, tested)
     loop.close()
     if run.is_main:
+        write_seen(run.folder, run.task.data.report, loop.recipe.model.init)
         run.finish()
 
 
