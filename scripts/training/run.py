@@ -1,6 +1,6 @@
 """Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,8 @@ from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
 
 CURVE = "curve.png"
+FEW_ROWS = 30  # by fewer the best step is chosen at random
+UNBALANCED = 3  # times the rarest class that the most frequent has
 # The architectures that can be trained; the dual encoder has no head.
 TRAINED = [name for name in modeling.__all__ if "For" in name or name == "QkvDualEncoderModel"]
 
@@ -66,7 +68,7 @@ class Run:
         with replacing(self.folder) as folder:
             self.model.save_pretrained(folder)
             self.task.processor.save_pretrained(folder)
-            draw_curve(read_metrics(self.folder), folder / CURVE)
+            draw_curve(read_metrics(self.folder), folder / CURVE, self.record["steps"]["kept"])
             products = self.task.products(self.model, folder)
         pictures = {CURVE: "Loss and metrics by optimizer step", **products}
         self.record["pictures"] = {name: text for name, text in pictures.items() if name.endswith(".png")}
@@ -199,10 +201,12 @@ def fit(loop: Loop, run: Run) -> None:
     # Once, with the final weights, so that the test split decides nothing.
     with phase("evaluating the test split"):
         tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
-    logger.log_evaluation(loop.done, tested)
+    logger.log_evaluation(loop.done, tested, early_stopping.step)
     check_losses({**early_stopping.results, **tested})
     if early_stopping.sentence:
         say(f"the weights that are kept are those of the {early_stopping.sentence}")
+        for advice in advice_on_choice(loop.task.sizes(), run.record["data"], loop.recipe.output.watch or ""):
+            say(advice)
     run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
     run.record |= results(manager, tested)
@@ -210,6 +214,23 @@ def fit(loop: Loop, run: Run) -> None:
     if run.is_main:
         write_seen(run.folder, run.task.data.report, loop.recipe.model.init)
         run.finish()
+
+
+def advice_on_choice(sizes: Mapping[str, int | None], data: Mapping[str, Any], watch: str) -> Iterator[str]:
+    """Yield a sentence where few rows chose the step that is kept, and where accuracy did among unbalanced classes."""
+    split, _, metric = watch.partition(" ")
+    if (rows := sizes[split]) and rows < FEW_ROWS:
+        yield (
+            f"warning: {rows} rows of the {split} split chose this step, one of which moves an accuracy by "
+            f"{1 / rows:.0%}; a larger holdout= chooses better, and watch=null keeps the last step"
+        )
+    counts = data.get("classes", {}).get("train", {})
+    if metric == "accuracy" and counts and max(counts.values()) > UNBALANCED * min(counts.values()):
+        rare = min(counts, key=counts.__getitem__)
+        yield (
+            f"the classes are unbalanced, {max(counts.values())} to {counts[rare]} rows, and accuracy hardly sees "
+            f"{rare!r}; watch='{split} f1_macro' keeps the step of the best mean over classes"
+        )
 
 
 def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> dict[str, Any]:
