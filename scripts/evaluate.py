@@ -12,7 +12,7 @@ from sklearn.metrics import ConfusionMatrixDisplay
 from qkv.scripts.common.environment import commit, public_command, versions, without_folder
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
-from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.common.tables import format_metric, print_columns, print_table
 from qkv.scripts.data.splits.seen import USED, read_seen, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import METHOD, compare, intervals
@@ -20,10 +20,12 @@ from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.tasks.metrics import class_scores
 from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
 MOST_CLASSES = 40  # of a confusion matrix that can still be read
+BY_CLASS = ("precision", "recall", "f1")
 
 
 def run(arguments: Namespace) -> None:
@@ -45,6 +47,9 @@ def run(arguments: Namespace) -> None:
              "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
              "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
     print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
+    if classes := class_scores([answer for own in evaluation.answers for answer in own], task.labels):
+        facts["by_class"] = classes
+        print_classes(classes)
     facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
@@ -103,6 +108,17 @@ def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
         value, *bounds = (format_metric(name, each) for each in (own["value"], *(own["interval"] or ())))
         shown[name] = f"{value}  ({' to '.join(bound.removesuffix(' %') for bound in bounds)})" if bounds else value
     print_table(title, shown)
+
+
+def print_classes(classes: dict[str, dict[str, float]]) -> None:
+    """Print precision, recall and F1 of each class, of many those of the most frequent."""
+    shown = list(classes.items())[:MOST_CLASSES]
+    lines = [
+        {"class": name, "rows": f"{own['count']:,}", **{key: format_metric(key, own[key]) for key in BY_CLASS}}
+        for name, own in shown
+    ]
+    legend = f"and {len(classes) - len(shown)} more classes, in metrics.json" if len(classes) > len(shown) else ""
+    print_columns("", lines, legend, left=["class"])
 
 
 def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> None:

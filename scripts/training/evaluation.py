@@ -21,8 +21,10 @@ def no_cache(model: nn.Module) -> dict[str, bool]:
 
 
 @torch.no_grad()
-def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
-    """Compute the metrics of a split in batches of `size`, every n-th on each of n processes."""
+def evaluate(
+    accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int, kept: list[Answer] | None = None
+) -> dict[str, float]:
+    """Compute the metrics of a split in batches of `size`, every n-th on each of n processes; append its answers."""
     rank, processes = data_parallel(accelerator)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
@@ -52,4 +54,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
     parts: list[Any] = gather_object([(dict(sums), answers)])[:: tensor_parallel_size(accelerator)]
     names = sorted({name for part, _ in parts for name in part})
     totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}
-    return task.measure(totals, [answer for _, answered in parts for answer in answered])
+    every = [answer for _, answered in parts for answer in answered]
+    if kept is not None:
+        kept += every
+    return task.measure(totals, every)

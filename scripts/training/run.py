@@ -1,6 +1,6 @@
 """Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,8 @@ from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.metrics import class_scores
+from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, keep_freed_memory, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
@@ -199,8 +200,9 @@ def fit(loop: Loop, run: Run) -> None:
     if early_stopping.step != loop.done:
         manager.load_best()
     # Once, with the final weights, so that the test split decides nothing.
+    answers: list[Answer] = []
     with phase("evaluating the test split"):
-        tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
+        tested = {name: loop.evaluate(split, answers) for name, split in loop.task.splits.items() if name == "test"}
     logger.log_evaluation(loop.done, tested, early_stopping.step)
     check_losses({**early_stopping.results, **tested})
     if early_stopping.sentence:
@@ -209,7 +211,7 @@ def fit(loop: Loop, run: Run) -> None:
             say(advice)
     run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
-    run.record |= results(manager, tested)
+    run.record |= results(manager, tested, answers)
     loop.close()
     if run.is_main:
         write_seen(run.folder, run.task.data.report, loop.recipe.model.init)
@@ -233,14 +235,18 @@ def advice_on_choice(sizes: Mapping[str, int | None], data: Mapping[str, Any], w
         )
 
 
-def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Return the metrics, steps and times of a training for its record."""
-    stopping = manager.early_stopping
+def results(
+    manager: CheckpointManager, tested: dict[str, dict[str, float]], answers: Sequence[Answer]
+) -> dict[str, Any]:
+    """Return the metrics, steps and times of a training for its record, and for own data the scores of each class."""
+    stopping, task = manager.early_stopping, manager.loop.task
+    classes = class_scores(answers, task.labels) if task.data.report else {}
     return {
+        **({"by_class": {"test": classes}} if classes else {}),
         "metrics": {**stopping.results, **tested},
         "steps": {"taken": manager.loop.done, "kept": stopping.step},
         "best": {"metric": stopping.metric, "value": stopping.best} if stopping.metric else None,
-        "bad_records": manager.loop.task.data.invalid_records.summary(),
+        "bad_records": task.data.invalid_records.summary(),
         "resumed": list(manager.resumed),
         "time": {f"training_{name}": seconds for name, seconds in manager.clock.read().items()},
     }
