@@ -12,7 +12,7 @@ from sklearn.metrics import ConfusionMatrixDisplay
 from qkv.scripts.common.environment import commit, public_command, versions, without_folder
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
-from qkv.scripts.common.tables import format_metric, print_columns, print_table
+from qkv.scripts.common.tables import format_metric, print_table
 from qkv.scripts.data.splits.seen import USED, read_seen, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import METHOD, compare, intervals
@@ -20,7 +20,7 @@ from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
-from qkv.scripts.tasks.metrics import class_scores
+from qkv.scripts.tasks.metrics import Scores, class_scores
 from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> None:
     print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
     if classes := class_scores([answer for own in evaluation.answers for answer in own], task.labels):
         facts["by_class"] = classes
-        print_classes(classes)
+        print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
     facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
@@ -82,16 +82,16 @@ def describe_seen(evaluation: Evaluation, used: list[str] | None, resamples: int
     if used is None:
         return None
     facts: dict[str, Any] = {name: used.count(name) for name in USED}
-    told = " and ".join(f"{count:,} are rows of its {name} split" for name, count in facts.items() if count)
-    if told:
-        say(f"of the {len(used):,} rows {told}, on which figures say nothing of new data")
-    if len(used) == len(evaluation.rows):  # else a row holds parts of several texts
-        new = [number for number, name in enumerate(used) if not name]
-        for row, name in zip(evaluation.rows, used, strict=True):
-            row["seen_in"] = name
-        if told and new:
-            facts["metrics of the others"] = measured(evaluation.of_rows(new), resamples, seed)
-            print_metrics(f"on the other {len(new):,} rows", facts["metrics of the others"])
+    if told := " and ".join(f"{count:,} of its {name} split" for name, count in facts.items() if count):
+        say(f"{told} are among the {len(used):,} rows, and figures on them say nothing of new data")
+    if len(used) != len(evaluation.rows):  # a row holds parts of several texts
+        return facts
+    for row, name in zip(evaluation.rows, used, strict=True):
+        row["seen_in"] = name
+    if told and "" in used:
+        others = evaluation.of_rows([number for number, name in enumerate(used) if not name])
+        facts["metrics of the others"] = measured(others, resamples, seed)
+        print_metrics(f"on the other {len(others.rows):,} rows", facts["metrics of the others"])
     return facts
 
 
@@ -101,6 +101,11 @@ def default_folder(source: Source, given: str | None) -> Path:
     return Path(source.name) / name if Path(source.name).is_dir() else Path(name)
 
 
+def line_of(scores: Scores) -> str:
+    """Return the scores of a class in words."""
+    return ", ".join([f"n = {scores['count']:,}", *(f"{key} {format_metric(key, scores[key])}" for key in BY_CLASS)])
+
+
 def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
     """Print metrics with their intervals."""
     shown = {}
@@ -108,17 +113,6 @@ def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:
         value, *bounds = (format_metric(name, each) for each in (own["value"], *(own["interval"] or ())))
         shown[name] = f"{value}  ({' to '.join(bound.removesuffix(' %') for bound in bounds)})" if bounds else value
     print_table(title, shown)
-
-
-def print_classes(classes: dict[str, dict[str, float]]) -> None:
-    """Print precision, recall and F1 of each class, of many those of the most frequent."""
-    shown = list(classes.items())[:MOST_CLASSES]
-    lines = [
-        {"class": name, "rows": f"{own['count']:,}", **{key: format_metric(key, own[key]) for key in BY_CLASS}}
-        for name, own in shown
-    ]
-    legend = f"and {len(classes) - len(shown)} more classes, in metrics.json" if len(classes) > len(shown) else ""
-    print_columns("", lines, legend, left=["class"])
 
 
 def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) -> None:

@@ -19,35 +19,40 @@ SHARES = ("accuracy", "exact_match")
 EQUAL = 1e-9  # the last bits of equal resamples differ, whose sums are taken in another order
 Z_SQUARED = 1.959964**2  # of the normal distribution, whose middle 95 % are within z
 # Metrics of found objects: rows without any say nothing of them. By name, whether predictions or references count.
-OF_OBJECTS: dict[str, tuple[int, ...]] = {
-    "precision": (0,),
-    "recall": (1,),
-    **dict.fromkeys(("f1", "ap", "ap50", "ap75"), (0, 1)),
-}
+OF_OBJECTS = {"precision": (0,), "recall": (1,), "f1": (0, 1), "ap": (0, 1), "ap50": (0, 1), "ap75": (0, 1)}
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> Intervals:
     """Return the 95 % interval of each metric: Wilson's for a share of rows, else by a bootstrap over rows.
 
-    Where all resamples are equal, as those of rows that are all right, the bound is Wilson's. Metrics without bounds
-    have no interval then.
-
     Sources: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals; Wilson 1927,
         Probable Inference, https://doi.org/10.1080/01621459.1927.10502953
     """
     right = [row.get("correct") for row in evaluation.rows]
-    ranges: Intervals = {}
+    values, ranges = resampled(evaluation)(np.arange(len(right))), Intervals()
     drawn = intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
-    for name, value in resampled(evaluation)(np.arange(len(right))).items():
-        scale, own = scale_of(name), drawn.get(name)
+    for name, value in values.items():
         if name in SHARES and None not in right and math.isclose(value, sum(right) / len(right)):
             ranges[name] = wilson(sum(right), len(right))
-        elif own and not math.isclose(*own, abs_tol=EQUAL):
-            ranges[name] = own
-        elif scale and min(abs(value), abs(value - scale)) < EQUAL:
-            width = scale * width_of(name, evaluation)
-            ranges[name] = max(value - width, 0.0), min(value + width, scale)
+        elif bounds := bounds_of(name, value, drawn.get(name), evaluation):
+            ranges[name] = bounds
     return ranges
+
+
+def bounds_of(
+    name: str, value: float, drawn: tuple[float, float] | None, evaluation: Evaluation, *, is_difference: bool = False
+) -> tuple[float, float] | None:
+    """Return the interval of resamples, or where they are all equal, as where all rows are right, Wilson's width.
+
+    None for metrics without bounds then, and for metrics that some resamples lack.
+    """
+    count, scale = len(evaluation.rows), 100.0 if name in SCORERS else 0.0 if name in PLAIN else 1.0
+    if drawn and not math.isclose(*drawn, abs_tol=EQUAL):
+        return drawn
+    if not scale or (drawn is None and count > 1):
+        return None
+    width = scale * width_of(name, evaluation)
+    return max(value - width, -scale if is_difference else 0.0), min(value + width, scale)
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
@@ -55,11 +60,6 @@ def wilson(right: int, count: int) -> tuple[float, float]:
     middle, whole = right + Z_SQUARED / 2, count + Z_SQUARED
     half = math.sqrt(Z_SQUARED * (right * (count - right) / count + Z_SQUARED / 4))
     return max((middle - half) / whole, 0.0), min((middle + half) / whole, 1.0)
-
-
-def scale_of(name: str) -> float:
-    """Return the greatest value of a metric from 0 on, 0 for one without bounds."""
-    return 100.0 if name in SCORERS else 0.0 if name in PLAIN else 1.0
 
 
 def width_of(name: str, evaluation: Evaluation) -> float:
@@ -147,16 +147,6 @@ def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> di
     ranges = intervals_of({name: own[name] - their[name] for name in own.keys() & their} for own, their in drawn)
     differences = {name: value - others[name] for name, value in values.items() if name in others}
     return {
-        name: {"value": value, "interval": range_of_difference(value, ranges.get(name), name, one)}
+        name: {"value": value, "interval": bounds_of(name, value, ranges.get(name), one, is_difference=True)}
         for name, value in differences.items()
     }
-
-
-def range_of_difference(
-    value: float, drawn: tuple[float, float] | None, name: str, evaluation: Evaluation
-) -> tuple[float, float] | None:
-    """Return the interval of a difference, and where all resamples are equal Wilson's width to either side."""
-    if drawn is None or not math.isclose(*drawn, abs_tol=EQUAL):
-        return drawn
-    width = (scale := scale_of(name)) * width_of(name, evaluation)
-    return (max(value - width, -scale), min(value + width, scale)) if scale else None

@@ -109,7 +109,7 @@ class Loop:
     def evaluate(self, split: Examples, kept: list[Answer] | None = None) -> dict[str, float]:
         """Compute the metrics of a split, in batches of the size of training, and append its answers to `kept`."""
         size = self.recipe.optimization.batch_size // self.recipe.optimization.accumulate
-        return evaluate(self.accelerator, self.model, self.task, split, size, kept)
+        return evaluate(self.accelerator, self.model, self.task, split, size, [] if kept is None else kept)
 
     def close(self) -> None:
         """End the training, on all processes together; DDP first, or torch 2.13 may deadlock in gloo's threads."""
