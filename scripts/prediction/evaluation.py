@@ -46,6 +46,12 @@ class Evaluation:
         rows = self.rows
         return bool(self.task.labels) and all(isinstance(row.get("prediction"), str) and "score" in row for row in rows)
 
+    def of_rows(self, numbers: Sequence[int]) -> "Evaluation":
+        """Return the evaluation of some rows alone."""
+        return Evaluation(
+            self.task, *([own[number] for number in numbers] for own in (self.sums, self.answers, self.rows))
+        )
+
     def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the task over chosen rows, with repetitions, or over all rows.
 

@@ -22,7 +22,15 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
-from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as spans_by_type
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    root_mean_squared_error,
+)
 
 from qkv.scripts.common.words import did_you_mean
 
@@ -82,6 +90,30 @@ def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -
     rows = list(references), [["O" if tag == MISSED else tag for tag in row] for row in predictions]
     scores = {name: float(score(*rows, zero_division=0)) for name, score in measures.items()}
     return {**scores, "accuracy": float(spans.accuracy_score(list(references), list(predictions)))}
+
+
+def class_scores(answers: Sequence[tuple[Any, Any]], names: Sequence[str]) -> dict[str, Scores]:
+    """Return precision, recall, F1 and count of each class or type of entity, the most frequent first.
+
+    A class is given by its number or its name in `names`. Empty where answers are other things.
+    """
+    predicted, true = ([pair[side] for pair in answers] for side in (0, 1))
+    kinds, options = {type(each) for each in true} if names else set(), {"average": None, "zero_division": 0}
+    if kinds == {list}:
+        predicted = [[tag if tag != MISSED else "O" for tag in row] for row in predicted]
+        labels = sorted({kind for kind, *_ in get_entities(true + predicted)})
+        columns: Any = spans_by_type(true, predicted, **options) if labels else ((),) * 4
+    elif kinds and kinds <= {int, str}:
+        true, predicted = ([names[own] if isinstance(own, int) else own for own in side] for side in (true, predicted))
+        labels = [name for name in names if name in {*true, *predicted}]
+        columns = precision_recall_fscore_support(true, predicted, labels=labels, **options)
+    else:
+        return {}
+    rows = zip(*columns, strict=True)
+    scores = [
+        dict(zip(("precision", "recall", "f1"), map(float, row), strict=False)) | {"count": int(row[3])} for row in rows
+    ]
+    return dict(sorted(zip(labels, scores, strict=True), key=lambda item: -item[1]["count"]))
 
 
 def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:

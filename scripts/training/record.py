@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
 from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.data.splits.seen import HASHES
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
@@ -84,6 +85,7 @@ def describe_data(task: Task) -> dict[str, Any]:
         facts["truncated"] = task.truncated
     if task.data.report and "classes" in facts and task.kind != "object-detection":
         facts["majority"] = majority(facts["classes"])
+    facts.pop(HASHES, None)
     return facts
 
 

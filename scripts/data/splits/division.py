@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from qkv.scripts.data.splits.duplicates import Sketch, find_leaks
+from qkv.scripts.data.splits.seen import HASHES, row_hashes
 from qkv.scripts.recipes.schema import Recipe
 
 TEST_EVERY = 10  # every so-many-th record of example data without a test split is for the test
@@ -66,7 +67,8 @@ def divide_rows(
     data, labels = recipe.data, labels or {}
     if data.test_size == 1:
         only = "test" if "test" in known else "train"
-        return Division({"test": (only, range(len(known[only])))}, {"split": "all rows are evaluated", "leaked": {}})
+        report = {"split": "all rows are evaluated", "leaked": {}, HASHES: row_hashes({"test": known[only]})}
+        return Division({"test": (only, range(len(known[only])))}, report)
     shares = {"validation": data.holdout, "test": data.test_size}
     shares = {name: share for name, share in shares.items() if share and name not in known}
     if validation_is_enough and "validation" in known:
@@ -79,6 +81,7 @@ def divide_rows(
     division = Division(rows, {"split": how, "leaked": count_leaks(known, rows, recipe)})
     if labels:
         division.report["classes"] = class_counts(division.of_lists(labels))
+    division.report[HASHES] = row_hashes(division.of_lists(known))
     return division
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import own_runs
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import metrics, registry
-from qkv.scripts.tasks.metrics import METRICS, load, measure, signatures
+from qkv.scripts.tasks.metrics import METRICS, class_scores, load, measure, signatures
 
 ENGLISH = ["The cat sat on the mat.", "Où est la gare ?", "東京は大きい。", ""]
 OTHERS = ["The cat sat on a mat.", "Où est le musée ?", "東京は広い。", "something"]
@@ -172,3 +172,22 @@ def test_evaluator_takes_our_models(run_of: Callable[[str], Path]) -> None:
     answers = pipeline("text-classification", model=model, tokenizer=tokenizer)([row["text"] for row in rows])
     expected = [classes[answer["label"]] for answer in answers]
     assert found["accuracy"] == np.mean([one == row["label"] for one, row in zip(expected, rows, strict=True)])
+
+
+def test_scores_of_each_class_are_those_of_its_confusions() -> None:
+    rows = [("a", "a")] * 6 + [("b", "a")] * 2 + [("b", "b")] * 3 + [("", "b"), ("a", "c")]
+    expected = {"a": (6 / 7, 6 / 8, 8), "b": (3 / 5, 3 / 4, 4), "c": (0, 0, 1)}
+    names = ["c", "b", "a", "never seen"]
+    numbered = [(names.index(one), names.index(other)) for one, other in rows if one]
+    for answers, changed in ((rows, {}), (numbered, {"b": (3 / 5, 1.0, 3)})):
+        scores = class_scores(answers, names)
+        assert list(scores) == ["a", "b", "c"]
+        for name, (precision, recall, count) in (expected | changed).items():
+            f1 = 2 * precision * recall / (precision + recall or 1)
+            assert scores[name] == pytest.approx({"precision": precision, "recall": recall, "f1": f1, "count": count})
+    tags = [(["B-X", "I-X", ""], ["B-X", "I-X", "B-Y"]), (["O", "B-X", "O"], ["O", "O", "O"])]
+    entities = class_scores(tags, ["O", "B-X", "I-X", "B-Y"])
+    assert entities["X"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "count": 1})
+    assert entities["Y"] == {"precision": 0, "recall": 0, "f1": 0, "count": 1}
+    nothing = [([], names), ([(1.5, 2.5)], []), ([({"boxes": []}, {"boxes": []})], names), ([(["O"], ["O"])], ["O"])]
+    assert [class_scores(*given) for given in nothing] == [{}] * 4
