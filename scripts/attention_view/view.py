@@ -156,7 +156,7 @@ def answer_of(reading: Reading) -> str:
         return f"Written: {reading.written}"
     if isinstance(logits, Tensor) and logits.dim() == 2 and names and logits.shape[1] == len(names) > 1:
         share, index = logits[reading.row].float().softmax(-1).max(-1)
-        return f"Predicted: {names.get(int(index), int(index))}, {float(share):.0%}"
+        return f"Predicted: {names.get(int(index), int(index))}, {float(share):.1%}"
     return ""
 
 
