@@ -58,7 +58,7 @@ class QkvGenerationMixin(GenerationMixin):
             make_room(cache, generation_config.num_beams or 1)
 
     def _get_logits_processor(self, *args: Any, **kwargs: Any) -> Any:
-        """Return transformers' processors, without the padding of a source among the tokens that one of them favours."""
+        """Return transformers' processors; the one that favours tokens of the source does not favour its padding."""
         processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
         mask = (kwargs.get("model_kwargs") or {}).get("attention_mask")
         for each in processors:
