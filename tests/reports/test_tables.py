@@ -100,17 +100,3 @@ def test_a_separator_at_the_end_moves_no_column(tmp_path: Path) -> None:
         read(table(tmp_path / "x.csv", "text,label\n" + rows))
     corpus = corpus_of(table(tmp_path / "y.csv", "text,label,\n" + rows))
     assert corpus.names == ["a", "b"] and sum(map(len, corpus.texts.values())) == COUNT
-
-
-def test_a_column_of_row_numbers_is_not_learned(tmp_path: Path) -> None:
-    rows = "".join(f"{number},some words {number},{'ab'[number % 2]}\n" for number in range(COUNT))
-    recipe = infer(table(tmp_path / "x.csv", ",text,label\n" + rows))[0]
-    assert (recipe.text.column, recipe.text.label) == ("text", "label")
-
-
-def test_coded_columns_of_dataframes_are_their_words(tmp_path: Path) -> None:
-    labels = pa.array(["x", "y", "z"] * (COUNT // 3)).dictionary_encode()
-    pq.write_table(
-        pa.table({"text": [f"some words {n}" for n in range(COUNT)], "label": labels}), tmp_path / "x.parquet"
-    )
-    assert corpus_of(str(tmp_path / "x.parquet")).names == ["x", "y", "z"]
