@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "model_cards" / "REPORTS.md"
-SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+SECTIONS = dict(
+    re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+)
 REPORT = re.compile(r"\[([\w.-]+/[\w.-]+)#(\d+)\]\((https://github\.com/[^)]+)\)")
 TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)` \|$", re.MULTILINE)
 
