@@ -1,10 +1,8 @@
 """Read the valid rows of your own data in splits, and name their classes."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
-from unicodedata import normalize
 
 from datasets import ClassLabel, Dataset
 
@@ -58,9 +56,18 @@ def checked_tables(
 
 
 def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the classes of the rows of each split by their names, and all classes in order."""
+    """Return the classes of the rows of each split by their names, and all classes in order.
+
+    ValueError where the first row, which was taken for a header, holds a text and a class.
+    """
     named = getattr(tables["train"].features[column], "names", None)
     labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
+    text = recipe.text.column
+    if not named and " " in text.strip() and column in labels["train"]:
+        raise ValueError(
+            f"{recipe.data.source} has no header: {column!r} is a class, too, and the texts are called {text[:40]!r}; "
+            "put one before the first row, such as text,label"
+        )
     return labels, class_names(labels, recipe, column, named)
 
 
@@ -75,8 +82,6 @@ def class_names(
     seen = {name: set(own) for name, own in found.items()}
     known = pretrained_classes(recipe.model.init, named or in_order(seen["train"]))
     where = f"{recipe.data.source}, column {column!r}"
-    if named is None:
-        check_names(seen["train"], where, column, recipe.text.column)
     if recipe.data.test_size < 1 and len(seen["train"]) < 2:
         alone = ", ".join(map(repr, seen["train"]))
         raise ValueError(f"{where}: all rows have one class, {alone}; a classifier needs rows of two or more")
@@ -86,19 +91,6 @@ def class_names(
             "rows of it, or leave out the rows that have it"
         )
     return known
-
-
-def check_names(names: Iterable[str], where: str, column: str, text: str) -> None:
-    """Raise ValueError for classes that look alike, and for the first row of a table that was taken for its header."""
-    looks = defaultdict[str, list[str]](list)
-    for name in sorted(names):
-        looks[normalize("NFC", " ".join(name.split()))].append(name)
-    if alike := next((own for own in looks.values() if len(own) > 1), None):
-        raise ValueError(f"{where}: classes {alike[0]!r} and {alike[1]!r} differ in spaces or in Unicode's form alone; "
-                         "write them as one, or rename one of them")  # fmt: skip
-    if column in looks and " " in text.strip():
-        raise ValueError(f"{where}: {column!r} is one of its classes, too, and the texts are called {text[:40]!r}; put a "
-                         "header before the first row, such as text,label")  # fmt: skip
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -102,17 +102,6 @@ def test_a_separator_at_the_end_moves_no_column(tmp_path: Path) -> None:
     assert corpus.names == ["a", "b"] and sum(map(len, corpus.texts.values())) == COUNT
 
 
-@pytest.mark.parametrize(
-    ("names", "mentions"), [(["pos", "pos ", " neg", "neg"], ["' neg'", "'neg'"]), (["café", "cafe\u0301"], ["'café'"])]
-)
-def test_classes_that_look_alike_are_a_question(names: list[str], mentions: list[str], tmp_path: Path) -> None:
-    rows = "".join(f"some words {number},{names[number % len(names)]}\n" for number in range(COUNT))
-    with raises_sentence("'label'", *mentions):
-        corpus_of(table(tmp_path / "x.csv", "text,label\n" + rows))
-    one = "".join(f"some words {number},{names[-1] if number % 2 else 'other'}\n" for number in range(COUNT))
-    assert corpus_of(table(tmp_path / "y.csv", "text,label\n" + one)).names == sorted([names[-1], "other"])
-
-
 def test_a_first_row_is_no_header(tmp_path: Path) -> None:
     rows = "".join(f"some words {number},{'ab'[number % 2]}\n" for number in range(COUNT))
     with raises_sentence("'a'", "'some words 0'", "text,label"):
