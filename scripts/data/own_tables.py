@@ -56,9 +56,18 @@ def checked_tables(
 
 
 def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the classes of the rows of each split by their names, and all classes in order."""
+    """Return the classes of the rows of each split by their names, and all classes in order.
+
+    ValueError where the first row, which was taken for a header, holds a text and a class.
+    """
     named = getattr(tables["train"].features[column], "names", None)
     labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
+    text = recipe.text.column
+    if not named and " " in text.strip() and column in labels["train"]:
+        raise ValueError(
+            f"{recipe.data.source} has no header: {column!r} is a class, too, and the texts are called {text[:40]!r}; "
+            "put one before the first row, such as text,label"
+        )
     return labels, class_names(labels, recipe, column, named)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qkv.scripts.data.collate import pad_with_mask, padded_columns
+from qkv.scripts.data.collate import pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.pretrained import is_regression
@@ -36,7 +36,7 @@ class TextTask(Task):
         pair = PAIR_TEMPLATE if corpus.pairs else ""
         self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=pair)
         tokenizer = self.tokenizer
-        self.fills = {"input_ids": tokenizer.pad_token_id}
+        self.fills = {"input_ids": padding_of(tokenizer)}
         self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
         config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
