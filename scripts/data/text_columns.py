@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from qkv.scripts.data.columns import BRACKETS, UNPAIRED, as_numbers
 from qkv.scripts.data.corpus import STREAMED, Corpus, DataSet, Splits
-from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.own_tables import class_names, labels_of, valid_tables
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.stream import Stream
@@ -97,7 +98,9 @@ def stream_corpus(recipe: Recipe) -> Corpus:
         return replace(records, prepare=lambda part: prepare([record[column] for record in part]), length=length)
 
     names, texts = public_names(recipe.data.source), {"validation": kept} if kept else {}
-    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED))
+    there = read_split(recipe, None, streaming=True).column_names or []
+    found = ReadReport([column], [each for each in there if each not in (*ORIGIN, column)])
+    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED), read=found)
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
