@@ -10,7 +10,7 @@ SHOWN = 12  # classes of a line
 
 @dataclass
 class ReadReport:
-    """Findings of readers in own data. Counts are by reason, such as `label: missing` or `boxes clipped to their image`.
+    """Findings of readers in own data. Counts are by reason, such as `label: missing`, or `boxes clipped`.
 
     Args:
         columns: Columns that were read.
