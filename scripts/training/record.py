@@ -96,7 +96,8 @@ def describe_data(task: Task, recipe: Recipe) -> dict[str, Any]:
         facts["read"] = read
     if task.truncated:
         facts["truncated"] = task.truncated
-    if task.data.report and "classes" in facts and task.kind != "object-detection":
+    has_one = task.kind != "object-detection" and "multi_label" not in task.metrics
+    if task.data.report and "classes" in facts and has_one:
         facts["majority"] = majority(facts["classes"])
     return facts
 

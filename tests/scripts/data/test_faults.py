@@ -125,16 +125,54 @@ def test_a_number_that_is_none_is_one_bad_record(odd: str, tmp_path: Path) -> No
 # Tasks -----------------------------------------------------------------------------------------------------------------
 
 
-def test_several_classes_of_a_text_are_a_question(tmp_path: Path) -> None:
-    rows = [{"text": f"report {number}", "labels": ["sport", "law"][: number % 3]} for number in range(60)]
-    lists = str(write_rows(tmp_path / "lists.jsonl", rows))
-    flags = [[f"comment {n} of {n % 7}", n & 1, n >> 1 & 1, n >> 2 & 1] for n in range(160)]
-    columns = csv_file(tmp_path / "flags.csv", ["text", "toxic", "insult", "threat"], flags)
-    for where, names in ((lists, ["labels"]), (columns, ["toxic", "insult", "threat"])):
-        with raises_sentence(*names, "text.label", "task=causal-lm"):
-            infer(where)
-        assert infer(where, ["task=causal-lm"])[1]["task"] == "causal-lm"
-    assert corpus_of(columns, "text.label=insult").names == ["0", "1"]
+def several(folder: Path, ending: str) -> str:
+    """Comments of none to three classes, as lists or as columns of 0 and 1."""
+    names = ["toxic", "insult", "threat"]
+    of_rows = [[name for place, name in enumerate(names) if n >> place & 1] for n in range(160)]
+    if ending == "csv":
+        flags = [[f"comment {n} of {n % 7}", *(int(name in own) for name in names)] for n, own in enumerate(of_rows)]
+        return csv_file(folder / "x.csv", ["text", *names], flags)
+    rows = [{"text": f"comment {n} of {n % 7}", "labels": own} for n, own in enumerate(of_rows)]
+    return str(write_rows(folder / f"x.{ending}", rows))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_several_classes_of_a_text(ending: str, tmp_path: Path) -> None:
+    where = several(tmp_path, ending)
+    recipe, inferred = infer(where, LOOSE)
+    corpus = read_corpus(recipe)
+    assert inferred["task"] == "multi-label" and {*corpus.names} == {"toxic", "insult", "threat"}
+    counts = sum((Counter(own) for own in corpus.report["classes"].values()), Counter())
+    assert counts == dict.fromkeys(corpus.names, 80) and corpus.invalid_records.skipped == []
+    for text, row in zip(corpus.texts["test"], corpus.labels["test"], strict=True):
+        number = int(text.split()[1])
+        wanted = {"toxic": number & 1, "insult": number >> 1 & 1, "threat": number >> 2 & 1}
+        assert dict(zip(corpus.names, row, strict=True)) == wanted
+    assert infer(where, ["task=causal-lm"])[1]["task"] == "causal-lm"
+    if ending == "csv":
+        assert corpus_of(where, "text.label=insult").names == ["0", "1"]
+        assert corpus_of(where, "text.label=insult,threat").names == ["insult", "threat"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "mentions"),
+    [
+        ({"marks": ["a", "b"]}, [], ("marks", "text.label=marks", "task=causal-lm")),
+        ({"depth": 1.25, "width": 2.5}, [], ("depth, width", "text.label=depth", "task=causal-lm")),
+        ({"score": 1.25, "price": 2.5}, [], ("price", "text.label=price")),
+        ({"a": 1, "b": 2.5}, ["text.label=a,b"], ("text.label=a,b", "'a'")),
+        ({"labels": [1, 0, 1]}, [], ("labels", "'1' twice")),
+    ],
+)
+def test_what_may_be_learned_in_two_ways_is_a_question(
+    columns: dict[str, Any], words: list[str], mentions: tuple[str, ...], tmp_path: Path
+) -> None:
+    def value(own: Any, row: int) -> Any:
+        return own + row if isinstance(own, float) else own
+
+    rows = [{"text": f"a text {n}", **{name: value(own, n) for name, own in columns.items()}} for n in range(60)]
+    with raises_sentence(*mentions):
+        corpus_of(str(write_rows(tmp_path / "x.jsonl", rows)), *words)
 
 
 def test_answers_that_repeat_are_answers(tmp_path: Path) -> None:

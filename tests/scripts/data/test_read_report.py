@@ -11,7 +11,9 @@ from qkv.scripts.training.record import read_lines
 
 
 def test_nothing_is_left_out_without_a_line(tmp_path: Path) -> None:
-    rows = [{"id": n, "text": f"text {n} " * (1 + 9 * (n % 9 == 0)), "label": "ab"[n % 2], "when": n} for n in range(90)]
+    rows = [
+        {"id": n, "text": f"text {n} " * (1 + 9 * (n % 9 == 0)), "label": "ab"[n % 2], "when": n} for n in range(90)
+    ]
     rows += [{"id": 90, "text": "no class", "label": None, "when": 1}]
     where = str(write_rows(tmp_path / "x.jsonl", rows))
     words = ["bad_records=0.1", "text.length=16", "text.evaluated=5", *SMALL]
