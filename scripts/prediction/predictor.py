@@ -7,6 +7,7 @@ from typing import Any
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
+from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
@@ -65,6 +66,8 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         text = text.replace("{mask}", mask)
         if mask not in text:
             raise InvalidRecord(f"no {mask} to fill; write it where a word is to be predicted")
+        if taken := [word for word in SPECIAL if word in text.replace(mask, "") and is_trained_here(source.tokenizer)]:
+            raise InvalidRecord(f"{taken[0]}, a control token of the model beside {mask}; leave it out")
     return text
 
 

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.readers import IMAGES
 from qkv.scripts.data.text_columns import read_corpus
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, tokenize, tokenizer_for
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, load_tokenizer, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_image
+from qkv.scripts.prediction.generation import prepared
 from recipes import recipe_of
 
 LOOSE = ["leaked_records=1"]
@@ -198,6 +200,9 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     if kind == "words":
         with raises_sentence("'<mask>'", "text.tokenizer"):
             tokenizer_for(recipe, texts)
+        words = tokenizer_for(recipe, ["was now"], ENCODER_TEMPLATE)
+        (row,) = tokenize(words, ["was <mask> </s> now"])
+        assert {*row[1:-1].tolist()} & {*words.all_special_ids} == {words.unk_token_id}
         return
     for needs in ((), ("mask",), ("bos",)):
         tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, needs)
@@ -209,7 +214,16 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     kept = AutoTokenizer.from_pretrained(tmp_path)
     assert kept(texts)["input_ids"] == [row.tolist() for row in tokenize(tokenizer, texts)]
+    prompted = tokenizer_for(recipe, texts, needs=["bos"])
+    stored = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=64), device="cpu")
+    stored.generation_config = SimpleNamespace(max_new_tokens=4, max_length=20)
+    source: Any = SimpleNamespace(tokenizer=prompted, task="text-generation", columns={"target": "x"}, model=stored)
+    rows = prepared(source, texts, {})["input_ids"]
+    assert (rows == prompted.bos_token_id).sum(1).tolist() == [1, 1, 1] and (rows[:, -1] == prompted.bos_token_id).all()
     masked = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, ["mask"])
+    masked.save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path), 64)  # for a classifier that starts from a masked language model
+    assert loaded(texts)["input_ids"] == [row.tolist() for row in tokenize(masked, texts)]
     assert masked("a <mask> b")["input_ids"].count(masked.mask_token_id) == 1  # as pipelines write it
 
 
