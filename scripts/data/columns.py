@@ -32,7 +32,7 @@ NAMES = {
     "class": "label labels class category target y intent topic sentiment tag kind type".split(),
     "classes": "labels tags classes categories topics genres keywords intents emotions".split(),
     "text": "text sentence content body review comment message document article caption transcription prompt".split(),
-    "source": "source src input en question instruction prompt".split(),
+    "source": "source src en question instruction prompt input".split(),
     "target": "target tgt output translation summary answer response completion".split(),
     "number": "label score rating stars value price similarity y target".split(),
     "words": "tokens words text".split(),

@@ -11,7 +11,7 @@ import numpy as np
 from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
-from qkv.scripts.common.heads import head_of
+from qkv.scripts.common.heads import WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
@@ -24,7 +24,7 @@ from qkv.scripts.data.readers import UTF_8
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import flat, merged
-from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs
+from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs, task_word
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 SETTINGS: dict[str, Fields] = table(__file__)
@@ -56,25 +56,16 @@ def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
-def task_of(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the task of `task=`, by our word or that of its head, and the other words; ValueError for another."""
-    named = [word.removeprefix("task=") for word in words if word.startswith("task=")]
-    heads = {head_of(settings["architecture"]).task: name for name, settings in reversed(SETTINGS.items())}
-    if named and named[-1] not in {**SETTINGS, **heads}:
-        hint = did_you_mean(named[-1], [*SETTINGS, *(each for each in heads if each not in SETTINGS)], "tasks")
-        raise ValueError(f"task={named[-1]!r} is not known; {hint}")
-    task = named[-1] if named and named[-1] in SETTINGS else heads[named[-1]] if named else None
-    return task, [word for word in words if not word.startswith("task=")]
-
-
 def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]]:
     """Return a recipe for your own data, and a table of the inferred values; `key=value` words override them.
 
     ValueError names the columns that there are, and a line to type.
     """
     given: Fields = {}
-    task, words = task_of(words)
-    for key, value in pairs(resolve(words), "text.label=kind"):
+    task = task_word(words)
+    if task not in (None, *SETTINGS):
+        task = next(word for word, name in WORDS.items() if name == task)
+    for key, value in pairs(resolve([word for word in words if not word.startswith("task=")]), "text.label=kind"):
         assign(given, key, value)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
@@ -154,11 +145,13 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     if not likely:
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
-            "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind"
+            "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind "
+            "or text.column=question text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
-        raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in text.label=kind")
+        named = "text.target=answer" if task in ("seq2seq", "causal-lm") else "text.label=kind"
+        raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in {named}")
     learned = {column.name for column in likeliest[1].values() if column}
     rest = [column for column in columns if column.name not in learned]
     also = [column.name for column in rest if column.kind == "number" and column.name.lower() in NAMES["number"]]
