@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from qkv.scripts.common.environment import commit, public_command, versions, wit
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.splits.seen import USED, read_seen, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import METHOD, compare, intervals
@@ -31,7 +33,7 @@ BY_CLASS = ("precision", "recall", "f1")
 def run(arguments: Namespace) -> None:
     """Evaluate, write the folder, and print the metrics with their intervals."""
     trusted, options = {"trust_remote_code": arguments.trust_remote_code}, arguments.options
-    source = open_source(arguments.source, arguments.revision, **trusted)
+    source = open_source(arguments.source, arguments.revision, **trusted, task=options.get("task"))
     other = open_source(arguments.against, **trusted) if arguments.against else None
     if other and other.task != source.task:
         raise ValueError(f"{source.name} is for {source.task} and {other.name} for {other.task}; compare two of a task")
@@ -68,6 +70,8 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     task = run_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
     if told := truncated_sentence(task.truncated):
         say(told)
+    if left := counted(Counter(task.data.invalid_records.summary()["reasons"])):
+        say(f"rows left out, which no metric counts: {left}")
     return evaluate_rows(source, task)
 
 

@@ -44,7 +44,7 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
-            raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers")
+            raise ValueError(f"data={corpus.name!r} has no targets to write; name their column: text.target=…")
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
         self.tokenizer = tokenizer_for(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, length = corpus, recipe.text.length

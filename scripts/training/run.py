@@ -16,8 +16,8 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import replacing
 from qkv.scripts.common.phases import phase, say
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.data.splits.division import sentence as split_sentence
 from qkv.scripts.data.splits.seen import write_seen
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
@@ -32,7 +32,7 @@ from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
-from qkv.scripts.training.record import Clock, describe, read_metrics, write_record
+from qkv.scripts.training.record import Clock, describe, read_lines, read_metrics, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
 from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
@@ -131,9 +131,9 @@ def train(
     accelerator = build_accelerator(recipe)
     keep_freed_memory(accelerator.device)
     task = load_task(recipe)
-    if task.data.report:
-        say(split_sentence(task.data.report))
     recipe = with_max_steps(recipe, task.train)
+    if (lines := read_lines(task, recipe)) and accelerator.is_main_process:
+        print_table(f"read of {task.data.name}", lines)
     if told := truncated_sentence(task.truncated):
         say(f"{'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}")
     check_metric(recipe.output.watch, task.splits)

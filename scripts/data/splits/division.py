@@ -79,6 +79,8 @@ def divide_rows(
     except ValueError as error:
         raise ValueError(f"{data.source}: {error}") from None
     division = Division(rows, {"split": how, "leaked": count_leaks(known, rows, recipe)})
+    if unscored := sum(map(len, known.values())) - sum(len(own) for _, own in rows.values()):
+        division.report["unscored"] = unscored
     if labels:
         division.report["classes"] = class_counts(division.of_lists(labels))
     division.report[HASHES] = row_hashes(division.of_lists(known))
@@ -194,17 +196,3 @@ def stratified(
                 drawn += len(unit) if near else 0
         chosen[name] = sorted(rows)
     return chosen
-
-
-def sentence(report: Mapping[str, Any]) -> str:
-    """Describe how the data were split, the classes of the splits, and the rows that two splits share."""
-    classes = {
-        name: ", ".join(f"{label} {count}" for label, count in own.items()) if len(own) < 6 else f"{len(own)} classes"
-        for name, own in report.get("classes", {}).items()
-    }
-    shared = [
-        f"{name} shares {own['equal']} equal and {own['similar'] or 0} similar rows with train"
-        for name, own in report["leaked"].items()
-        if own["equal"] or own["similar"]
-    ]
-    return "; ".join([f"splits: {report['split']}", *(f"{name}: {own}" for name, own in classes.items()), *shared])

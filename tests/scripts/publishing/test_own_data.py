@@ -112,7 +112,11 @@ def test_limits_are_what_was_measured(record: dict[str, Any]) -> None:
     assert "skipped: 7.\nThe most frequent reasons: text: empty (4); a|b (2); third (1)." in shown
     many = {f"c{number}": number + 1 for number in range(SHOWN + 5)}
     shown = section(str(make_card(with_fields(record, data={"classes": {"train": many, "test": {}}}))), "Data")
-    assert shown.count("| c") == SHOWN + 1 and "| c24 | 25 | 0 |" in shown and "| and 5 more | | |" in shown
+    assert (
+        sum(f"| {name} |" in shown for name in many) == SHOWN
+        and "| c24 | 25 | 0 |" in shown
+        and "| and 5 more | | |" in shown
+    )
 
 
 def test_texts_that_were_cut_are_warned_of(record: dict[str, Any]) -> None:

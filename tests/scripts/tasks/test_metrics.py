@@ -91,6 +91,15 @@ def test_nothing_to_score_is_refused(name: str, predictions: list[str]) -> None:
         measure([name], predictions, [])
 
 
+def test_sets_of_classes_are_scored_by_their_members() -> None:
+    """By hand: `a` is right once and wrong once, `b` right once and missed once; one set of four is equal."""
+    found, true = [["a"], [], ["a", "b"], ["b", "a"]], [["a"], ["b"], ["b"], ["b"]]
+    a, b = 2 * 1 / (2 * 1 + 2 + 0), 2 * 2 / (2 * 2 + 0 + 1)
+    expected = {"f1_micro": 2 * 3 / (2 * 3 + 2 + 1), "f1_macro": (a + b) / 2, "exact_match": 1 / 4}
+    assert score("multi_label", found, true) == pytest.approx(expected)
+    assert score("multi_label", [[], []], [[], []])["exact_match"] == 1
+
+
 def test_contacts_are_scored_by_their_rank_and_at_a_half() -> None:
     """By hand: of a chain of six, pairs three apart or more are (0, 3), (0, 4), (0, 5), (1, 4), (1, 5) and (2, 5)."""
     true, predicted = np.zeros((6, 6), int), np.zeros((6, 6))
@@ -117,6 +126,7 @@ def test_metrics_are_modules_of_evaluate(name: str, monkeypatch: pytest.MonkeyPa
         **dict.fromkeys(("exact_match", "bleu", "chrf", "wer", "cer"), (OTHERS[:3], ENGLISH[:3])),
         **dict.fromkeys(("accuracy", "f1_macro", "f1_weighted"), (["a", "007", "7"], ["a", "7", "7"])),
         "seqeval": ([["B-A", "O"], ["O"]], [["B-A", "O"], ["B-A"]]),
+        "multi_label": ([["a"], [], ["a", "b"]], [["a"], ["b"], ["b"]]),
         "contacts": ([np.eye(5)[::-1].tolist()] * 2, [np.eye(5).tolist()] * 2),
         "average_precision": ([{**box, "scores": [0.9]}] * 2, [box] * 2),
     }
