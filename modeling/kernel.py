@@ -42,7 +42,7 @@ def eager_attention(
     """
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scores = query @ key.transpose(-1, -2) * scaling
+    scores = query * scaling @ key.transpose(-1, -2)  # a large product in half precision would be infinite
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:

@@ -165,9 +165,9 @@ def finish(config: StackConfig, hidden: Tensor, mask: Tensor | None, keys: int, 
         return mask.bool()
     # Chosen by the device itself: reading values would stall an accelerator and break a graph.
     kept, lowest = mask == 1, torch.finfo(hidden.dtype).min
-    marks = (kept | (mask == 0)).all() & kept.any()
+    chosen = (kept | (mask == 0)).all() & kept.any()
     added = mask.to(hidden.dtype).clamp(min=lowest)  # the lowest number of a wider type would become infinite
-    return torch.where(marks, torch.zeros_like(added).masked_fill(~kept, lowest), added)
+    return torch.where(chosen, torch.zeros_like(added).masked_fill(~kept, lowest), added)
 
 
 def finished_masks(config: StackConfig, attention_mask: GivenMask) -> dict[str, Tensor | None]:
