@@ -84,9 +84,7 @@ def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
             check_same_training(state := json.loads(path.read_text(encoding="utf-8")), record, folder)
             if not (folder / RECORD).exists():
                 done = f"step {state['step']} of {state['recipe']['max_steps']}"
-                say(
-                    f"{folder} is this training, stopped after {done}; this command with out={folder} goes on there"
-                )
+                say(f"{folder} is this training, stopped after {done}; this command with out={folder} goes on there")
                 return
 
 
