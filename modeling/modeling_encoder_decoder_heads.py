@@ -22,7 +22,7 @@ from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import Count, classification, question_answering_loss, real_places
-from .heads.target import are_missing, begins, shift_right
+from .heads.target import are_missing, after_padding, shift_right
 from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
     QkvEncoderDecoderModel,
@@ -57,7 +57,7 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         real = real_places(inputs.get("attention_mask"), ids)
         if real is None or inputs.get("decoder_attention_mask") is not None:
             return {"decoder_input_ids": shift_right(ids, self.config)}
-        return {"decoder_input_ids": shift_right(ids, self.config, real), "decoder_attention_mask": begins(real)}
+        return {"decoder_input_ids": shift_right(ids, self.config, real), "decoder_attention_mask": after_padding(real)}
 
 
 def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:

@@ -26,7 +26,7 @@ def shift_right(ids: Tensor, config: QkvConfig, real: Tensor | None = None) -> T
 
     It stands at the first `real` token (B, T), by default the first that is not -100; padding is in front of it.
     """
-    begun = begins(ids != IGNORED if real is None else real)
+    begun = after_padding(ids != IGNORED if real is None else real)
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
     start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)
     if config.start_with_last_token:
@@ -35,7 +35,7 @@ def shift_right(ids: Tensor, config: QkvConfig, real: Tensor | None = None) -> T
     return torch.where(first, start, F.pad(ids[:, :-1], (1, 0)).where(begun, config.pad_token_id or 0))
 
 
-def begins(real: Tensor) -> Tensor:
+def after_padding(real: Tensor) -> Tensor:
     """Return which places are behind padding in front of a row (B, T), all where a row has no real token."""
     return real.cummax(1).values | ~real.any(1, keepdim=True)
 
@@ -45,7 +45,7 @@ class LabelledTarget(QkvPreTrainedModel):
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls, which makes no mask."""
-        if can_read_values(labels) and not bool(begins(labels != IGNORED).all()):
+        if can_read_values(labels) and not bool(after_padding(labels != IGNORED).all()):
             raise ValueError("labels have -100 in front of a row; pad them on the right, or let the model shift them")
         return shift_right(labels, self.config)
 
@@ -56,7 +56,7 @@ class LabelledTarget(QkvPreTrainedModel):
         """
         if are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
             inputs["decoder_input_ids"], real = shift_right(labels, self.config), labels != IGNORED
-            mask = begins(real) & (real.flip(1).cummax(1).values.flip(1) if cut else True)
+            mask = after_padding(real) & (real.flip(1).cummax(1).values.flip(1) if cut else True)
             due = cut or not can_read_values(mask) or not bool(mask.all())
             if due and are_missing(inputs, "decoder_attention_mask", "past_key_values"):
                 inputs["decoder_attention_mask"] = mask
