@@ -22,12 +22,12 @@ from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
-from qkv.scripts.tasks.metrics import Scores, class_scores
+from qkv.scripts.tasks.class_scores import NAMES, class_scores
+from qkv.scripts.tasks.metrics import Scores
 from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
 MOST_CLASSES = 40  # of a confusion matrix that can still be read
-BY_CLASS = ("precision", "recall", "f1")
 
 
 def run(arguments: Namespace) -> None:
@@ -49,7 +49,8 @@ def run(arguments: Namespace) -> None:
              "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
              "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
     print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
-    if classes := class_scores([answer for own in evaluation.answers for answer in own], task.labels):
+    answers = [answer for own in evaluation.answers for answer in own]
+    if classes := class_scores(answers, task.labels, task.metrics):
         facts["by_class"] = classes
         print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
     facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
@@ -107,7 +108,7 @@ def default_folder(source: Source, given: str | None) -> Path:
 
 def line_of(scores: Scores) -> str:
     """Return the scores of a class in words."""
-    return ", ".join([f"n = {scores['count']:,}", *(f"{key} {format_metric(key, scores[key])}" for key in BY_CLASS)])
+    return ", ".join([f"n = {scores['count']:,}", *(f"{key} {format_metric(key, scores[key])}" for key in NAMES)])
 
 
 def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:

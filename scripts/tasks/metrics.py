@@ -22,15 +22,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
-from seqeval.metrics.sequence_labeling import get_entities
-from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as spans_by_type
-from sklearn.metrics import (
-    accuracy_score,
-    f1_score,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    root_mean_squared_error,
-)
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from qkv.scripts.common.words import did_you_mean
@@ -50,11 +42,16 @@ def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> f
 
 def multi_label(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
     """Score sets of classes: F1 over all classes (micro), the mean of their F1 (macro), and the share of equal sets."""
-    classes = sorted({*chain(*predictions), *chain(*references)})
-    known, found = (MultiLabelBinarizer(classes=classes).fit_transform(sets) for sets in (references, predictions))
+    known, found, classes = binarized(references, predictions)
     means = ("micro", "macro") if classes else ()
     scores = {f"f1_{mean}": float(f1_score(known, found, average=mean, zero_division=0)) for mean in means}
     return {"f1_micro": 0.0, "f1_macro": 0.0, **scores, "exact_match": float((known == found).all(1).mean())}
+
+
+def binarized(*sides: Sequence[Any]) -> tuple[Any, ...]:
+    """Return sets of classes as rows of 0 and 1, those of each side, and the classes of the columns."""
+    classes = sorted({*chain(*chain(*sides))})
+    return *(MultiLabelBinarizer(classes=classes).fit_transform(sets) for sets in sides), classes
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -100,30 +97,6 @@ def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -
     rows = list(references), [["O" if tag == MISSED else tag for tag in row] for row in predictions]
     scores = {name: float(score(*rows, zero_division=0)) for name, score in measures.items()}
     return {**scores, "accuracy": float(spans.accuracy_score(list(references), list(predictions)))}
-
-
-def class_scores(answers: Sequence[tuple[Any, Any]], names: Sequence[str]) -> dict[str, Scores]:
-    """Return precision, recall, F1 and count of each class or type of entity, the most frequent first.
-
-    A class is given by its number or its name in `names`. Empty where answers are other things.
-    """
-    predicted, true = ([pair[side] for pair in answers] for side in (0, 1))
-    kinds, options = {type(each) for each in true} if names else set(), {"average": None, "zero_division": 0}
-    if kinds == {list}:
-        predicted = [[tag if tag != MISSED else "O" for tag in row] for row in predicted]
-        labels = sorted({kind for kind, *_ in get_entities(true + predicted)})
-        columns: Any = spans_by_type(true, predicted, **options) if labels else ((),) * 4
-    elif kinds and kinds <= {int, str}:
-        true, predicted = ([names[own] if isinstance(own, int) else own for own in side] for side in (true, predicted))
-        labels = [name for name in names if name in {*true, *predicted}]
-        columns = precision_recall_fscore_support(true, predicted, labels=labels, **options)
-    else:
-        return {}
-    rows = zip(*columns, strict=True)
-    scores = [
-        dict(zip(("precision", "recall", "f1"), map(float, row), strict=False)) | {"count": int(row[3])} for row in rows
-    ]
-    return dict(sorted(zip(labels, scores, strict=True), key=lambda item: -item[1]["count"]))
 
 
 def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:

@@ -24,7 +24,7 @@ from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
-from qkv.scripts.tasks.metrics import class_scores
+from qkv.scripts.tasks.class_scores import class_scores
 from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, keep_freed_memory, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
@@ -247,7 +247,7 @@ def results(
 ) -> dict[str, Any]:
     """Return the metrics, steps and times of a training for its record, and for own data the scores of each class."""
     stopping, task = manager.early_stopping, manager.loop.task
-    classes = class_scores(answers, task.labels) if task.data.report else {}
+    classes = class_scores(answers, task.labels, task.metrics) if task.data.report else {}
     return {
         **({"by_class": {"test": classes}} if classes else {}),
         "metrics": {**stopping.results, **tested},

@@ -145,7 +145,7 @@ def test_a_loss_does_not_depend_on_the_batches_it_is_taken_over() -> None:
     config = tiny.encoder_decoder("transformer", **ids, decoder_start_token_id=0, max_position_embeddings=128)
     model = tiny.jitter(BY_NAME[T5].model_class(config)).eval()
     task.generates = False
-    found = [evaluate(Accelerator(cpu=True), model, task, task.splits["test"], size)["loss"] for size in (1, 2, 7)]
+    found = [evaluate(Accelerator(cpu=True), model, task, task.splits["test"], size, [])["loss"] for size in (1, 2, 7)]
     assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-5)
 
 

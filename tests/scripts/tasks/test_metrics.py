@@ -17,7 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import own_runs
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import metrics, registry
-from qkv.scripts.tasks.metrics import METRICS, class_scores, load, measure, signatures
+from qkv.scripts.tasks.class_scores import class_scores
+from qkv.scripts.tasks.metrics import METRICS, load, measure, signatures
 
 ENGLISH = ["The cat sat on the mat.", "Où est la gare ?", "東京は大きい。", ""]
 OTHERS = ["The cat sat on a mat.", "Où est le musée ?", "東京は広い。", "something"]
@@ -199,5 +200,14 @@ def test_scores_of_each_class_are_those_of_its_confusions() -> None:
     entities = class_scores(tags, ["O", "B-X", "I-X", "B-Y"])
     assert entities["X"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "count": 1})
     assert entities["Y"] == {"precision": 0, "recall": 0, "f1": 0, "count": 1}
-    nothing = [([], names), ([(1.5, 2.5)], []), ([({"boxes": []}, {"boxes": []})], names), ([(["O"], ["O"])], ["O"])]
-    assert [class_scores(*given) for given in nothing] == [{}] * 4
+    sets = class_scores([(["a"], ["a", "b"]), (["a", "b"], []), ([], ["b"])], ["a", "b"], ["multi_label"])
+    assert sets["b"] == {"precision": 0, "recall": 0, "f1": 0, "count": 2}
+    assert sets["a"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "count": 1})
+    nothing = [
+        ([], names, ["multi_label"]),
+        ([], names),
+        ([(1.5, 2.5)], []),
+        ([({"boxes": []}, {"boxes": []})], names),
+        ([(["O"], ["O"])], ["O"]),
+    ]
+    assert [class_scores(*given) for given in nothing] == [{}] * 5
