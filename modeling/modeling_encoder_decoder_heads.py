@@ -22,7 +22,7 @@ from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import Count, classification, question_answering_loss, real_places
-from .heads.target import are_missing, after_padding, shift_right
+from .heads.target import after_padding, are_missing, shift_right
 from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
     QkvEncoderDecoderModel,
