@@ -50,7 +50,7 @@ class AttentionConfig(PatternConfig):
             are rounded (float16 of ESM-2); or a dict of them for each pattern (ModernBERT).
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
-        kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in
+        kernel: Weights of the values: `softmax` of scores; `linear`, products of features of queries and keys, in
             linear time with a cache of one size; `gated_delta`, such a cache that replaces and forgets values (Gated
             DeltaNet), for decoders and the texts of pairs alone.
         feature_map: Features of `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer); `relu` (cosFormer).

@@ -11,21 +11,52 @@ from typing import Any, ClassVar, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .fields import check_choice, check_value
 from .saved_config import check_saved_config
 
-# Names that transformers itself hands to a config without declaring them as fields, and settings of generation that
-# look like a misspelt field.
+# Names that transformers and PEFT themselves hand to a config without declaring them as fields, and settings of
+# generation that look like a misspelt field.
 HUGGING_FACE_EXTRAS = frozenset(
     "num_labels attn_implementation experts_implementation output_attentions torch_dtype rope_scaling rope_theta "
     "per_layer_config name_or_path auto_map quantization_config model_type transformers_weights use_return_dict "
     "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor tie_word_embeddings use_cache "
     "pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id unk_token_id "
-    "forced_bos_token_id forced_eos_token_id max_length".split()
+    "forced_bos_token_id forced_eos_token_id max_length tokenizer_class finetuning_task base_model_name_or_path".split()
 )
+# Keywords of `from_pretrained` that Auto classes and `transformers serve` hand to that of a config.
+LOADING_KEYWORDS = frozenset(
+    "config cache_dir ignore_mismatched_sizes force_download local_files_only token revision use_safetensors "
+    "weights_only fusion_config disable_mmap state_dict proxies tqdm_class output_loading_info device_map max_memory "
+    "offload_folder offload_buffers offload_state_dict subfolder variant adapter_kwargs adapter_name generation_config "
+    "gguf_file distributed_config device_mesh tp_plan tp_size trust_remote_code allow_all_kernels use_kernels "
+    "kernel_config key_mapping code_revision resume_download use_auth_token mirror low_cpu_mem_usage user_agent "
+    "load_in_4bit load_in_8bit return_unused_kwargs".split()
+)
+# Names of transformers and of recipes for a field: named where one is typed.
+ALIASES = {
+    alias: name
+    for name, aliases in {
+        "hidden_size": "n_embd d_model dim embed_dim n_embed model_dim width",
+        "num_hidden_layers": "n_layer n_layers num_layers encoder_layers decoder_layers depth layers",
+        "num_attention_heads": "n_head n_heads num_heads encoder_attention_heads decoder_attention_heads heads",
+        "num_key_value_heads": "n_kv_heads num_kv_heads n_kv_head multi_query",
+        "head_dim": "d_kv d_head",
+        "intermediate_size": "n_inner d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim hidden_dim ffn_hidden_size",
+        "max_position_embeddings": "n_positions n_ctx max_seq_len max_sequence_length context_length",
+        "hidden_act": "activation activation_function hidden_activation dense_act_fn act",
+        "norm_eps": "layer_norm_eps layer_norm_epsilon rms_norm_eps layernorm_epsilon norm_epsilon",
+        "attention_dropout": "attention_probs_dropout_prob attn_pdrop attn_dropout",
+        "embedding_dropout": "embd_pdrop embd_dropout",
+        "residual_dropout": "dropout hidden_dropout_prob hidden_dropout resid_pdrop dropout_rate",
+        "initializer_range": "init_std initializer_factor",
+        "position": "position_embedding_type pos_emb",
+        "vocab_size": "n_vocab vocabulary_size",
+    }.items()
+    for alias in aliases.split()
+}
 # Words of fields that transformers declares, but does not check.
 WORDS = {
     "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
@@ -85,12 +116,12 @@ def is_fixed(config_class: "type[QkvConfig]", name: str) -> bool:
     return found.fset is None if isinstance(found, property) else found is None or isinstance(found, int | float | str)
 
 
-def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> None:
-    """Raise ValueError on a misspelt field; warn of one that a saved config has."""
+def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object, *, typed: bool) -> None:
+    """Raise ValueError on an unknown field; warn of a misspelt one that a saved config has, and keep its others."""
     try:
-        config_class.check_spelling(name)
+        config_class.check_spelling(name, typed=typed)
     except ValueError as error:
-        if not reading_saved.get():
+        if typed:
             raise
         logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
 
@@ -98,8 +129,8 @@ def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> 
 def pop_changes(config_class: "type[QkvConfig]", typed: dict[str, object]) -> dict[str, object]:
     """Take the fields out of what was typed beside a saved config, and return them."""
     own = {field.name for field in fields(config_class)}
-    for name in typed:
-        config_class.check_spelling(name)
+    for name in typed.keys() - LOADING_KEYWORDS:
+        config_class.check_spelling(name, typed=not typed.get("return_unused_kwargs"))
         if name in config_class.known_fields() - own and not hasattr(config_class, name):
             raise ValueError(f"{name} belongs to parts of a saved {config_class.__name__}; change it in one of them")
     changes = {name: typed.pop(name) for name in own & set(typed) - set(config_class.sub_configs)}
@@ -179,8 +210,9 @@ class QkvConfig(PreTrainedConfig):
 
     def check_extras(self, extras: dict[str, object]) -> None:
         """Raise ValueError on a misspelt field among the extras, and on a wrong number of labels."""
+        typed = not reading_saved.get() and "model_type" not in extras  # which nobody types, but every saved dict has
         for name, value in extras.items():
-            check_or_warn(type(self), name, value)
+            check_or_warn(type(self), name, value, typed=typed)
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or not 1 <= labels <= 10**6):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
@@ -242,12 +274,19 @@ class QkvConfig(PreTrainedConfig):
         return {field.name for field in fields(cls)}
 
     @classmethod
-    def check_spelling(cls, name: str) -> None:
-        """Raise ValueError on a misspelt field (`hiden_size`) or one of another config; transformers' extras pass."""
+    def check_spelling(cls, name: str, *, typed: bool = True) -> None:
+        """Raise ValueError on a misspelt field (`hiden_size`), one of another config, and any unknown one if `typed`.
+
+        Extras of transformers and settings of generation pass.
+        """
         known = cls.known_fields()
         if name in known or name in HUGGING_FACE_EXTRAS or hasattr(cls, name) or name[0] == "_":
             return
+        if ALIASES.get(name) in known:
+            raise ValueError(f"{cls.__name__} has no field {name!r}, which is {ALIASES[name]!r} here")
         if close := get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
         if other := owner_of(name):
             raise ValueError(f"{cls.__name__} has no field {name!r}, which is one of {other}; leave it out")
+        if typed and name not in vars(GenerationConfig()):
+            raise ValueError(f"{cls.__name__} has no field {name!r}; leave it out, or set it on the finished config")

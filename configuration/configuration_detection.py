@@ -39,7 +39,6 @@ class QkvDetectionEncoderConfig(BranchConfig, TextGridConfig):
     """
 
     model_type = "qkv_detection_encoder"
-    has_padding_inside: ClassVar[bool] = True
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
     mask_token: ClassVar[bool] = False

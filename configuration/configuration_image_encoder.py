@@ -38,7 +38,6 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
     auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
         "image_encoder", "QkvImageEncoder", "ImageClassification MaskedImageModeling"
     )
-    has_padding_inside: ClassVar[bool] = True
     # The last recorded hidden state is that of the last layer, before the norm, as in ViT.
     tie_last_hidden_states: ClassVar[bool] = False
 

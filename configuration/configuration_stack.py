@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from operator import attrgetter
-from typing import ClassVar, Literal
+from typing import Literal
 
 from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
@@ -24,10 +24,10 @@ class StackConfig(AttentionConfig):
         activation_dropout: Dropout probability inside the feed-forward network.
         drop_path_rate: Probability of skipping a branch of the last layer for a row, rising from 0 (stochastic depth).
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
+        float16_clamp: Where half precision keeps hidden states finite: after each `branch`, whose last matrices are
+            loaded in single precision (T5), or each `layer` (encoders of BART and Whisper). None is nowhere.
     """
 
-    # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
-    has_padding_inside: ClassVar[bool] = False
     # Read of every stack; fields of those that may have others.
     final_dropout = 0.0
     layer_scale = None
@@ -48,6 +48,7 @@ class StackConfig(AttentionConfig):
     activation_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
     layerdrop: float | int = rate()
+    float16_clamp: Literal["branch", "layer"] | None = None
     initializer_range: float | int = positive(0.02)
 
     @property

@@ -1,4 +1,4 @@
-"""Pages that follow from the package: one for each public name, preset and command, one of words, one of pictures."""
+"""Pages that follow from the package: one for each public name, preset and command, one of pictures."""
 
 import dataclasses
 import inspect

@@ -44,9 +44,12 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
         self.act_fn = ACTIVATIONS[config.hidden_act]
         self.dropout = nn.Dropout(config.activation_dropout)
+        self.keeps_single = config.float16_clamp == "branch"
 
     def forward(self, hidden: Tensor) -> Tensor:
         inner = self.inner(hidden)
+        if self.keeps_single and self.down_proj.weight.dtype == torch.float32:
+            inner = inner.float()
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
 
     def inner(self, hidden: Tensor) -> Tensor:

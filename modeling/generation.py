@@ -9,6 +9,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.generation import EncoderRepetitionPenaltyLogitsProcessor
 
 from ..configuration.configuration_stack import StackConfig
 from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
@@ -56,6 +57,15 @@ class QkvGenerationMixin(GenerationMixin):
                 cache.activate_past_recording()
             make_room(cache, generation_config.num_beams or 1)
 
+    def _get_logits_processor(self, *args: Any, **kwargs: Any) -> Any:
+        """Return transformers' processors; the one that favours tokens of the source does not favour its padding."""
+        processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
+        mask = (kwargs.get("model_kwargs") or {}).get("attention_mask")
+        for each in processors:
+            if isinstance(each, EncoderRepetitionPenaltyLogitsProcessor) and mask is not None:
+                each.encoder_input_ids = without_padding(each.encoder_input_ids, mask)
+        return processors
+
     @staticmethod
     @either_cache_name
     def create_masks_for_generate(
@@ -85,6 +95,12 @@ def generation_options(model: GenerationMixin, args: tuple[object, ...], options
     chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size) and own.config.is_encoder_decoder
     whole = {"prefill_chunk_size": None} if chunked else {}
     return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"} | whole
+
+
+def without_padding(ids: Tensor, mask: Tensor) -> Tensor:
+    """Return tokens (B, T) with the first real token of each row in place of padding; the mask may have beams."""
+    real = mask[:: len(mask) // len(ids)] != 0
+    return ids.where(real, ids.gather(1, real.int().argmax(1, keepdim=True)))
 
 
 # The tokens that were handed over beside a cache, where these were all: of a first step, as a rule.

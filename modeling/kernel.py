@@ -42,7 +42,7 @@ def eager_attention(
     """
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scores = query @ key.transpose(-1, -2) * scaling
+    scores = query * scaling @ key.transpose(-1, -2)  # a large product in half precision would be infinite
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:
@@ -56,7 +56,30 @@ def eager_attention(
 
 def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
     """Return an attention function, or for a sparse mask the mask's function, which calls it in parts."""
-    return partial(mask.attend, attend) if isinstance(mask, SparseMask) else attend
+    if isinstance(mask, SparseMask):
+        return partial(mask.attend, attend)
+    dense_flex = isinstance(mask, Tensor) and attend is ALL_ATTENTION_FUNCTIONS.get("flex_attention")
+    return partial(attend_by_bias, attend) if dense_flex else attend
+
+
+def attend_by_bias(
+    attend: AttentionFunction,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    position_bias: Tensor | None = None,
+    **options: object,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with a dense mask as part of the score bias, for flex would add booleans and the mask of one head alone.
+
+    Shapes: (B, H, T, K), 2 x (B, G, S, K), mask and bias (B or 1, H or 1, T or 1, S) -> (B, T, H, K), weights or None
+    """
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+    bias = (mask if position_bias is None else position_bias + mask).expand(*query.shape[:3], -1)
+    return attend(module, query, key, value, None, position_bias=bias, **options)
 
 
 def score_bias(bias: Tensor | None, query: Tensor, backend: str) -> Tensor | None:

@@ -146,7 +146,8 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
         Trainer evaluates no batch that lacks one of the inputs named like labels. In training with labels only the loss
         is computed, without logits and cache, unless `skip_logits=False`.
         """
-        targets = next_tokens(labels, kwargs.pop("shift_labels", None), position_ids, kwargs.get("cu_seq_lens_q"))
+        packing = (position_ids, kwargs.get("cu_seq_lens_q"), attention_mask)
+        targets = next_tokens(labels, kwargs.pop("shift_labels", None), *packing)
         skip = skips_logits(self, targets, kwargs, skip_logits=skip_logits)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
         use_cache = False if skip else use_cache
@@ -209,7 +210,8 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(**inputs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
-        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+        mask = tensor_of(inputs, "attention_mask")
+        return token_output(outputs, logits, labels, mask, num_items_in_batch, self.config.label_smoothing)
 
 
 class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
@@ -235,4 +237,6 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
         outputs = self.model(**inputs)
         logits = self.qa_outputs(outputs.last_hidden_state)
-        return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)
+        answers, mask = (start_positions, end_positions), tensor_of(inputs, "attention_mask")
+        options = (num_items_in_batch, self.config.label_smoothing)
+        return question_answering_output(outputs, logits, answers, mask, *options)

@@ -210,7 +210,8 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(**inputs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
-        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+        mask = tensor_of(inputs, "attention_mask")
+        return token_output(outputs, logits, labels, mask, num_items_in_batch, self.config.label_smoothing)
 
 
 class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
@@ -239,4 +240,6 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         check_marks_given(self.config, tensor_of(inputs, "global_attention_mask"))
         outputs = self.model(**inputs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
-        return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)
+        answers, mask = (start_positions, end_positions), tensor_of(inputs, "attention_mask")
+        options = (num_items_in_batch, self.config.label_smoothing)
+        return question_answering_output(outputs, logits, answers, mask, *options)

@@ -3,10 +3,8 @@
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
-import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import (
@@ -18,17 +16,18 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
-from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple, inputs_of
+from .checks.inputs import check_source_mask
 from .checks.keywords import CACHE, cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
-from .heads.head import last_token, scale_for_head
+from .heads.head import scale_for_head
 from .heads.language_modeling import score_vocabulary, skips_logits
-from .heads.loss import IGNORED, Count
+from .heads.loss import Count
+from .heads.target import LabelledTarget
 from .masks.masking import GivenMask
 from .modeling_decoder import QkvDecoderModel
 from .modeling_encoder import QkvEncoderModel
@@ -175,6 +174,8 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         source |= {"global_attention_mask": global_attention_mask, "token_type_ids": token_types}
+        if encoder_outputs is None:
+            check_source_mask(attention_mask)
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds)
         return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)
@@ -199,21 +200,7 @@ def other_fields(outputs: ModelOutput) -> dict[str, Any]:
     return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
 
 
-def are_missing(inputs: Mapping[str, object], *names: str) -> bool:
-    """Return True where none of these inputs was given."""
-    return all(inputs.get(name) is None for name in names)
-
-
-def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
-    """Shift tokens right to make decoder inputs: a start token, then all but the last, (B, T) -> (B, T)."""
-    ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
-    start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)
-    if config.start_with_last_token:
-        start = last_token(ids[..., None], ids != config.pad_token_id)
-    return torch.cat((start, ids[:, :-1]), dim=1)
-
-
-class Seq2SeqLMBase(SharedTablesMixin):
+class Seq2SeqLMBase(LabelledTarget, SharedTablesMixin):
     """Score the next token of a text, from an encoder-decoder's last hidden state.
 
     In training with labels only the loss is computed, without logits and cache, unless `skip_logits=False`.
@@ -235,22 +222,16 @@ class Seq2SeqLMBase(SharedTablesMixin):
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
-        return shift_right(labels, self.config)
-
     def predict(
         self, labels: Tensor | None, num_items_in_batch: Count, skip_logits: bool | None, inputs: dict[str, object]
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing.
 
-        Without logits and a cache, such as PEFT's prefix, rows end at their last label.
+        Without logits and a cache, such as PEFT's prefix, rows end at their last label. Padding, 0 in
+        `decoder_attention_mask`, predicts nothing.
         """
         skip = skips_logits(self, labels, inputs, skip_logits=skip_logits)
-        if labels is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
-            inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
-            if skip and are_missing(inputs, "decoder_attention_mask", "past_key_values"):
-                inputs["decoder_attention_mask"] = (labels != IGNORED).flip(1).cummax(1).values.flip(1)
+        labels = None if labels is None else self.with_target(labels, inputs, cut=skip)
         outputs = self.model(**inputs | ({"use_cache": False} if skip else {}))
         hidden = scale_for_head(outputs.last_hidden_state, self.config.decoder)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}

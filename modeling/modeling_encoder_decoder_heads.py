@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 
 import torch
@@ -20,15 +21,14 @@ from .base import can_return_tuple, inputs_of, tensor_of
 from .checks.inputs import can_read_values
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
-from .heads.loss import Count, classification, question_answering_loss
+from .heads.loss import Count, classification, question_answering_loss, real_places
+from .heads.target import after_padding, are_missing, shift_right
 from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
     QkvEncoderDecoderModel,
     SharedVocabularyMixin,
     SourceAndTarget,
-    are_missing,
     other_fields,
-    shift_right,
 )
 
 
@@ -48,21 +48,16 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         """Run both stacks; decoder inputs default to shifted `input_ids`; a text is read once, without a cache."""
         ids = tensor_of(inputs, "input_ids")
         if ids is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
-            check_right_padding(tensor_of(inputs, "attention_mask"))
-            inputs["decoder_input_ids"] = shift_right(ids, self.config)
+            inputs |= self.shifted(ids, inputs)
         outputs: Seq2SeqModelOutput = self.model(**inputs | {"use_cache": bool(inputs.get("use_cache"))})
         return outputs
 
-
-def check_right_padding(attention_mask: Tensor | None) -> None:
-    """Raise ValueError on left padding, before which a right shift would put the decoder's start token."""
-    if attention_mask is None or attention_mask.ndim != 2 or not can_read_values(attention_mask):
-        return
-    if not attention_mask[:, 0].all():
-        raise ValueError(
-            "attention_mask has padding in front of a text, where the decoder's start token belongs; pad on the right "
-            "or give decoder_input_ids"
-        )
+    def shifted(self, ids: Tensor, inputs: Mapping[str, object]) -> dict[str, object]:
+        """Shift a text right for the decoder, which sees no padding in front of it."""
+        real = real_places(inputs.get("attention_mask"), ids)
+        if real is None or inputs.get("decoder_attention_mask") is not None:
+            return {"decoder_input_ids": shift_right(ids, self.config)}
+        return {"decoder_input_ids": shift_right(ids, self.config, real), "decoder_attention_mask": after_padding(real)}
 
 
 def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
@@ -135,9 +130,10 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         """
         outputs = self.read(**inputs)
         starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
-        loss = question_answering_loss(
-            starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch
-        )
+        made = are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds")
+        mask = inputs.get("attention_mask" if made else "decoder_attention_mask")
+        options = (mask, num_items_in_batch, self.config.label_smoothing)
+        loss = question_answering_loss((starts, ends), (start_positions, end_positions), *options)
         return Seq2SeqQuestionAnsweringModelOutput(
             loss=loss, start_logits=starts, end_logits=ends, **other_fields(outputs)
         )

@@ -13,7 +13,15 @@ from .base import QkvPreTrainedModel, can_return_tuple, inputs_of, tensor_of
 from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
-from .heads.loss import IGNORED, Count, binary_cross_entropy, negative_log_likelihood, replaced_tokens
+from .heads.loss import (
+    IGNORED,
+    Count,
+    binary_cross_entropy,
+    due_labels,
+    negative_log_likelihood,
+    real_places,
+    replaced_tokens,
+)
 from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
 
@@ -34,10 +42,11 @@ class MaskedLMBase(QkvPreTrainedModel):
         return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def score(
-        self, hidden: Tensor, labels: Tensor | None, num_items_in_batch: Count, *, skip_logits: bool
+        self, hidden: Tensor, labels: Tensor | None, mask: object, num_items_in_batch: Count, *, skip_logits: bool
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return (loss or None, logits or None) of hidden states (B, T, D)."""
+        """Return (loss or None, logits or None) of hidden states (B, T, D), of which a mask (B, S) marks real ones."""
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        labels = due_labels(labels, real_places(mask, hidden))
         return score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip_logits, **options)
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -69,7 +78,8 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         """
         skip = skips_logits(self, labels, inputs, skip_logits=skip_logits)
         outputs = self.model(**inputs)
-        loss, logits = self.score(outputs.last_hidden_state, labels, num_items_in_batch, skip_logits=skip)
+        mask = inputs.get("attention_mask")
+        loss, logits = self.score(outputs.last_hidden_state, labels, mask, num_items_in_batch, skip_logits=skip)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -100,8 +110,8 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         """
         skip = next_sentence_label is not None and skips_logits(self, labels, inputs, skip_logits=skip_logits)
         outputs = self.model(**inputs)
-        words = labels if next_sentence_label is not None else None
-        loss, scores = self.score(outputs.last_hidden_state, words, num_items_in_batch, skip_logits=skip)
+        words, mask = labels if next_sentence_label is not None else None, inputs.get("attention_mask")
+        loss, scores = self.score(outputs.last_hidden_state, words, mask, num_items_in_batch, skip_logits=skip)
         relation = self.seq_relationship(outputs.pooler_output)
         if loss is not None and labels is not None and next_sentence_label is not None:
             # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.

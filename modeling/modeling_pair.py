@@ -19,7 +19,7 @@ from .checks.keywords import check_keywords
 from .frontends import FRONTENDS
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
-from .heads.loss import Count, binary_cross_entropy, cross_entropy
+from .heads.loss import Count, binary_cross_entropy, cross_entropy, due_labels, real_places
 from .kernel import check_takes_bias, wants_weights
 from .normalization import NORMS
 from .pair.block import PairBlock, PairClassifierOutput, PairOutput, pair_output
@@ -184,6 +184,12 @@ class PairLevelHead(PairHead):
         return symmetrize(self.classifier(outputs.pair_hidden_state).movedim(-1, 1)).movedim(1, -1) / 2
 
 
+def real_pairs(mask: Tensor | None, scores: Tensor) -> Tensor | None:
+    """Return which pairs are of real residues (B, L, L), None without a mask (B, L)."""
+    real = real_places(mask, scores)
+    return None if real is None else real[:, :, None] & real[:, None]
+
+
 class QkvPairForContactPrediction(PairLevelHead):
     """Predict which residues touch: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L)`.
 
@@ -198,7 +204,7 @@ class QkvPairForContactPrediction(PairLevelHead):
     ) -> PairClassifierOutput:
         """Return contacts; pairs with padding have no loss."""
         logits = self.score(outputs).squeeze(-1)
-        real = None if attention_mask is None else (attention_mask[:, :, None] * attention_mask[:, None]).bool()
+        real = real_pairs(attention_mask, logits)
         loss = binary_cross_entropy(logits, labels, real, count, "mark pairs in contact 1, all others 0")
         return pair_output(outputs, logits, loss)
 
@@ -220,6 +226,7 @@ class QkvPairForDistancePrediction(PairLevelHead):
     ) -> PairClassifierOutput:
         """Return scores of distances."""
         logits = self.score(outputs)
+        labels = due_labels(labels, real_pairs(attention_mask, logits))
         return pair_output(outputs, logits, cross_entropy(logits, labels, count, self.config.label_smoothing))
 
 
@@ -244,9 +251,11 @@ class QkvPairForMaskedLM(PairHead):
     ) -> MaskedLMOutput:
         """Return scores of the vocabulary."""
         logits = scored = self.lm_head(outputs.last_hidden_state)
+        real = real_places(attention_mask, logits)
         if labels is not None and labels.ndim == 3 and outputs.msa_hidden_state is not None:
             scored = torch.cat((logits[:, None], self.lm_head(outputs.msa_hidden_state)), dim=1)
-        loss = cross_entropy(scored, labels, count, self.config.label_smoothing)
+            real = None if real is None else real[:, None].expand(scored.shape[:-1])
+        loss = cross_entropy(scored, due_labels(labels, real), count, self.config.label_smoothing)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -264,4 +273,4 @@ class QkvPairForTokenClassification(PairHead):
     ) -> TokenClassifierOutput:
         """Return scores of the labels."""
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        return token_output(outputs, logits, labels, count, self.config.label_smoothing)
+        return token_output(outputs, logits, labels, attention_mask, count, self.config.label_smoothing)

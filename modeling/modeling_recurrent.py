@@ -15,15 +15,14 @@ from .base import can_return_tuple, inputs_of
 from .checks.keywords import CACHE
 from .generation import QkvGenerationMixin
 from .heads.loss import Count, cross_entropy
+from .heads.target import LabelledTarget
 from .modeling_encoder_decoder import (
     EncoderOutputs,
     SharedTablesMixin,
     SharedVocabularyMixin,
     SourceAndTarget,
-    are_missing,
     both_sides,
     other_fields,
-    shift_right,
 )
 from .recurrent.recurrent_stack import (
     QkvRecurrentDecoder,
@@ -82,7 +81,7 @@ class QkvRecurrentModel(SourceAndTarget, SharedVocabularyMixin, QkvRecurrentPreT
 
 
 class QkvRecurrentForConditionalGeneration(
-    QkvGenerationMixin, SharedVocabularyMixin, SharedTablesMixin, QkvRecurrentPreTrainedModel
+    QkvGenerationMixin, SharedVocabularyMixin, LabelledTarget, SharedTablesMixin, QkvRecurrentPreTrainedModel
 ):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
@@ -97,10 +96,6 @@ class QkvRecurrentForConditionalGeneration(
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
-
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
-        return shift_right(labels, self.config)
 
     def _prepare_cache_for_generation(
         self,
@@ -127,8 +122,7 @@ class QkvRecurrentForConditionalGeneration(
         self, labels: Tensor | None = None, num_items_in_batch: Count = None, **inputs: object
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
-        if labels is not None and are_missing(inputs, "decoder_input_ids", "decoder_inputs_embeds"):
-            inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
+        labels = None if labels is None else self.with_target(labels, inputs)
         outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)

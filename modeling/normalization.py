@@ -40,7 +40,9 @@ class RMSNorm(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         precise = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         scaled = precise * torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(hidden.dtype)
+        # T5's residual connection may be in single precision where its weights are not.
+        half = self.weight.dtype in (torch.float16, torch.bfloat16)
+        return self.weight * scaled.to(self.weight.dtype if half else hidden.dtype)
 
 
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
@@ -58,8 +60,9 @@ class Residual(nn.Module):
     Shapes: (B, T, D) -> (B, T, D)
     """
 
-    def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True) -> None:
+    def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True, ends_layer: bool = False) -> None:
         super().__init__()
+        self.clamp = config.float16_clamp if ends_layer or config.float16_clamp == "branch" else None
         self.norm = NORMS[config.norm](config) if normed else nn.Identity()
         scale = config.layer_scale
         self.initial_scale = float(scale or 0.0)
@@ -71,7 +74,12 @@ class Residual(nn.Module):
     def forward(self, hidden: Tensor, branch: Tensor) -> Tensor:
         """Add a branch's output for `self.input(...)` to the hidden states: 2 x (B, T, D) -> (B, T, D)."""
         hidden = hidden + self.drop(branch)
-        return hidden if self.norm_first else self.norm(hidden)
+        hidden = hidden if self.norm_first else self.norm(hidden)
+        if self.clamp is None or hidden.dtype != torch.float16:
+            return hidden
+        most = torch.finfo(torch.float16).max
+        bound = most - 1000 if self.clamp == "layer" else torch.where(hidden.isinf().any(), most - 1000, most)
+        return hidden.clamp(-bound, bound)
 
     def input(self, hidden: Tensor) -> Tensor:
         """Return the branch's input: the hidden states, normalised where the norm comes first."""

@@ -59,6 +59,8 @@ class Stack(QkvPreTrainedModel):
         self.final_dropout = nn.Dropout(config.final_dropout)
         self.project_out = nn.Linear(inner, outer, bias=False) if inner != outer else nn.Identity()
         self.gradient_checkpointing = False
+        if config.float16_clamp == "branch":
+            self._keep_in_fp32_modules = ["down_proj"]
 
     def run(
         self,

@@ -72,6 +72,8 @@ def meant(word: str, program: Program) -> str:
     """Suggest a command for an unknown one."""
     if word in recipes.names() or recipes.is_data(word):
         return f"write qkv train {shlex.quote(word)}"
+    if word in qkv.__all__:
+        return f"qkv.{word} is for Python: import qkv, and help(qkv.{word}) says more"
     return did_you_mean(word, [*program.commands, "--help", "--version"], "commands")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ from qkv.scripts.common.environment import commit, public_command, versions, wit
 from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.data.read_report import counted
+from qkv.scripts.data.splits.seen import USED, read_seen, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
-from qkv.scripts.prediction.comparison import compare, intervals
+from qkv.scripts.prediction.comparison import METHOD, compare, intervals
 from qkv.scripts.prediction.evaluated_data import run_test, table_test
 from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.tasks.class_scores import NAMES, class_scores
+from qkv.scripts.tasks.metrics import Scores
 from qkv.scripts.tasks.task import fingerprint_of
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
@@ -28,7 +33,7 @@ MOST_CLASSES = 40  # of a confusion matrix that can still be read
 def run(arguments: Namespace) -> None:
     """Evaluate, write the folder, and print the metrics with their intervals."""
     trusted, options = {"trust_remote_code": arguments.trust_remote_code}, arguments.options
-    source = open_source(arguments.source, arguments.revision, **trusted)
+    source = open_source(arguments.source, arguments.revision, **trusted, task=options.get("task"))
     other = open_source(arguments.against, **trusted) if arguments.against else None
     if other and other.task != source.task:
         raise ValueError(f"{source.name} is for {source.task} and {other.name} for {other.task}; compare two of a task")
@@ -37,16 +42,18 @@ def run(arguments: Namespace) -> None:
     evaluation, *others = [evaluated(each, arguments) for each in (source, other) if each]
     task, seed = evaluation.task, options.get("seed", 0)
     resamples = options.get("resamples", SLOW_RESAMPLES if "average_precision" in task.metrics else RESAMPLES)
-    ranges = intervals(evaluation, resamples, seed)
-    metrics = {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+    metrics = measured(evaluation, resamples, seed)
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
                       "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
-             "metrics": metrics, "rows": len(evaluation.rows), "resamples": resamples, "seed": seed,
-             "versions": versions(), "commit": commit()}  # fmt: skip
-    print_metrics(
-        f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals of {resamples:,} resamples", metrics
-    )
+             "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
+             "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
+    print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
+    answers = [answer for own in evaluation.answers for answer in own]
+    if classes := class_scores(answers, task.labels, task.metrics):
+        facts["by_class"] = classes
+        print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
+    facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
         facts["against"] = {"model": without_folder(other.name), "differences": differences}
@@ -64,13 +71,44 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     task = run_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
     if told := truncated_sentence(task.truncated):
         say(told)
+    if left := counted(Counter(task.data.invalid_records.summary()["reasons"])):
+        say(f"rows left out, which no metric counts: {left}")
     return evaluate_rows(source, task)
+
+
+def measured(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return each metric with its interval."""
+    ranges = intervals(evaluation, resamples, seed)
+    return {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+
+
+def describe_seen(evaluation: Evaluation, used: list[str] | None, resamples: int, seed: int) -> dict[str, Any] | None:
+    """Count and mark the rows that the training has seen, measure the others, and print both; None where unknown."""
+    if used is None:
+        return None
+    facts: dict[str, Any] = {name: used.count(name) for name in USED}
+    if told := " and ".join(f"{count:,} of its {name} split" for name, count in facts.items() if count):
+        say(f"{told} are among the {len(used):,} rows, and figures on them say nothing of new data")
+    if len(used) != len(evaluation.rows):  # a row holds parts of several texts
+        return facts
+    for row, name in zip(evaluation.rows, used, strict=True):
+        row["seen_in"] = name
+    if told and "" in used:
+        others = evaluation.of_rows([number for number, name in enumerate(used) if not name])
+        facts["metrics of the others"] = measured(others, resamples, seed)
+        print_metrics(f"on the other {len(others.rows):,} rows", facts["metrics of the others"])
+    return facts
 
 
 def default_folder(source: Source, given: str | None) -> Path:
     """Return a new folder in that of the model, or here for one of the Hub."""
     name = f"evaluation-{'test' if given is None else Path(given).stem}-{datetime.now():%Y%m%d-%H%M%S}"
     return Path(source.name) / name if Path(source.name).is_dir() else Path(name)
+
+
+def line_of(scores: Scores) -> str:
+    """Return the scores of a class in words."""
+    return ", ".join([f"n = {scores['count']:,}", *(f"{key} {format_metric(key, scores[key])}" for key in NAMES)])
 
 
 def print_metrics(title: str, metrics: dict[str, dict[str, Any]]) -> None:

@@ -27,7 +27,8 @@ def prepare(arguments: Namespace, tasks: tuple[str, ...] = ()) -> tuple[Source, 
     if arguments.input is None:
         raise ValueError("give an input: a text between quotation marks, a file, a folder or a table")
     check_out(arguments.out, arguments.input)
-    source = open_source(arguments.source, arguments.revision, trust_remote_code=arguments.trust_remote_code)
+    trusted, task = arguments.trust_remote_code, options.get("task")
+    source = open_source(arguments.source, arguments.revision, trust_remote_code=trusted, task=task)
     if tasks and source.task not in tasks:
         raise ValueError(
             f"{source.name} is for {source.task}, and generate for {either(tasks)}; its answers come from "

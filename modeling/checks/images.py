@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from .inputs import can_read_values, check_range, check_shape
+from .inputs import can_read_values, check_marks, check_range, check_shape
 
 
 def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: int) -> None:
@@ -21,6 +21,7 @@ def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: 
     if pixel_mask is None:
         return
     check_shape("pixel_mask", pixel_mask, (shape[0], *shape[2:]), "the pixels")
+    check_marks("pixel_mask", pixel_mask)
     if can_read_values(pixel_mask) and not pixel_mask[:, 0, 0].all():
         raise ValueError("pixel_mask has padding at the upper left; pad images at the right and below, as DETR does")
 

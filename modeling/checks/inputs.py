@@ -123,6 +123,15 @@ def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
         check_marks("encoder_attention_mask", mask)
 
 
+def check_source_mask(mask: Tensor | None) -> None:
+    """Raise ValueError on a mask of pairs of source tokens, which tells nothing of what the target reads."""
+    if isinstance(mask, Tensor) and mask.ndim == 4:
+        raise ValueError(
+            f"attention_mask of shape {tuple(mask.shape)} is one of pairs, others than those of cross-attention; run "
+            "the encoder alone, and give encoder_outputs with a mask (batch, 1, targets, sources) or (batch, sources)"
+        )
+
+
 def check_pairs(images: Tensor, texts: Tensor) -> None:
     """Check that images and texts (B, D) come in pairs, as many of the one as of the other."""
     if images.shape != texts.shape or not len(images):
@@ -173,13 +182,13 @@ def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
         check_shape("position_ids", position_ids, hidden.shape[:2], "tokens")
 
 
-def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
-    """Check a finished mask (B or 1, H or 1, T, S), S one of the lengths that a layer may have."""
-    batch, _, queries, width = attention_mask.shape
-    if batch not in (1, hidden.shape[0]) or queries != hidden.shape[1] or width not in keys:
-        wanted = f"({hidden.shape[0]}, 1, {hidden.shape[1]}, {' or '.join(map(str, sorted(keys)))})"
-        shape = tuple(attention_mask.shape)
-        raise ValueError(f"attention_mask of shape {shape} is not (batch, 1, queries, keys) = {wanted}")
+def check_finished_mask(name: str, mask: Tensor | None, sizes: tuple[int, ...]) -> Tensor:
+    """Return a mask of pairs (B or 1, any, T, S), after checking it; `sizes` are B, T and S."""
+    batch, queries, keys = sizes
+    if mask is None or mask.ndim != 4 or mask.shape[0] not in (1, batch) or mask.shape[2:] != (queries, keys):
+        shape = None if mask is None else tuple(mask.shape)
+        raise ValueError(f"{name} of shape {shape} is not (batch, 1, queries, keys) = ({batch}, 1, {queries}, {keys})")
+    return mask
 
 
 def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:

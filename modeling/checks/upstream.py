@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 # Releases that have all of them.
 RELEASES = "transformers>=5.23,<5.25"
 PRIVATE = {
-    "GenerationMixin": "_prepare_cache_for_generation _prepare_decoder_input_ids_for_generation",
+    "GenerationMixin": "_get_logits_processor _prepare_cache_for_generation _prepare_decoder_input_ids_for_generation",
     "PreTrainedConfig": "_attn_implementation _output_attentions",
     "PreTrainedModel": "_can_compile_fullgraph _can_record_outputs _fsdp_plan _init_weights _initialize_missing_keys "
     "_no_split_modules _pp_plan _skip_keys_device_placement _supports_attention_backend _supports_flash_attn "

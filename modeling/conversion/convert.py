@@ -226,8 +226,11 @@ def built(
     backend = backend if model_class._supports_sdpa else "eager"
     backends = dict.fromkeys(("", *(part for part in config.sub_configs if part != "backbone_config")), backend)
     options = {"dtype": like.dtype, "attn_implementation": backends}
+    dtypes = {name: weight.dtype for name, weight in weights.items()}
     model, unplaced = filled(model_class, type(like).__name__, config, weights, computed, **options)
     check_tensors_placed(type(like).__name__, model_class.__name__, unplaced)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(dtypes.get(name, parameter.dtype))  # a model in memory may be all half
     # It would keep today's names when it is saved, where every release of transformers reads the published ones.
     del model._weight_conversions
     model.config.name_or_path = like.config.name_or_path

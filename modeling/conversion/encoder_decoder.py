@@ -39,6 +39,8 @@ SIDES = {
     ),
     "initializer_range": "init_std",
 }
+# Their encoders alone keep half precision finite.
+CLAMPED = {"encoder.float16_clamp": "layer"}
 BART_FIELDS = {**SIDES, **both({"embedding_dropout": "dropout"})}
 SHARED_FIELDS = {**BART_FIELDS, "share_embeddings": "tie_word_embeddings"}
 
@@ -61,7 +63,7 @@ BART = Architecture(
     "bart",
     QkvEncoderDecoderConfig,
     SHARED_FIELDS,
-    both({"norm_first": False, "embedding_norm": True, "position_offset": 2}),
+    {**both({"norm_first": False, "embedding_norm": True, "position_offset": 2}), **CLAMPED},
     (*STACKS, *ONE_TABLE, *LEARNED),
     (MODEL, BIASED, replace(TEXTS, prefix="model."), ANSWERS),
     prefix="model.",
@@ -79,7 +81,7 @@ MBART = replace(
     BART,
     model_type="mbart",
     fields={**SHARED_FIELDS, "decoder_start_token_id": default("decoder_start_token_id", "bos_token_id")},
-    words={**both({"embedding_norm": True, "position_offset": 2}), "start_with_last_token": True},
+    words={**both({"embedding_norm": True, "position_offset": 2}), **CLAMPED, "start_with_last_token": True},
     rows=(*BART.rows, *FINAL_NORMS),
     assumed={**BART.assumed, **PRE_NORM},
 )
@@ -93,7 +95,7 @@ MARIAN = replace(
         "decoder.vocab_size": "decoder_vocab_size",
         "share_embeddings": "share_encoder_decoder_embeddings",
     },
-    words={**both({"norm_first": False, "position": "sinusoidal_concat"}), "share_embeddings": True},
+    words={**both({"norm_first": False, "position": "sinusoidal_concat"}), **CLAMPED, "share_embeddings": True},
     rows=(*STACKS, *ONE_TABLE, *SINUSOIDS),
     heads=(MODEL, replace(BIASED, theirs="MTModel")),
     inert=HEADLESS,
@@ -106,7 +108,7 @@ PEGASUS = replace(
     MARIAN,
     model_type="pegasus",
     fields={**SHARED_FIELDS, "bos_token_id": "bos_token_id"},
-    words=both({"position": "sinusoidal_concat"}),
+    words={**both({"position": "sinusoidal_concat"}), **CLAMPED},
     rows=(*MARIAN.rows, *FINAL_NORMS),
     heads=(MODEL, BIASED),
     assumed={**MARIAN.assumed, **PRE_NORM},
@@ -116,7 +118,7 @@ M2M100 = replace(
     BART,
     model_type="m2m_100",
     fields={**SHARED_FIELDS, **both({"position_offset": AFTER_PADDING})},
-    words=both({"position": "sinusoidal_t2t"}),
+    words={**both({"position": "sinusoidal_t2t"}), **CLAMPED},
     rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),
     heads=(MODEL, SCORED),
     free="",
@@ -136,6 +138,7 @@ LED = replace(
     },
     words={
         **both({"norm_first": False, "embedding_norm": True}),
+        **CLAMPED,
         **{f"encoder.{name}": word for name, word in LOCAL_AND_GLOBAL.items()},
     },
     rows=(
@@ -169,6 +172,7 @@ T5_STACK: Fields = {
     ),
 }
 T5_WORDS = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
+T5_WORDS |= {"float16_clamp": "branch"}
 
 
 def t5_stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> Rows:

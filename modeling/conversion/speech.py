@@ -7,7 +7,7 @@ they are. Training moves them, as it does in a stock model that was loaded: only
 from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, renames
 from .decoder import LANGUAGE_MODEL
-from .encoder_decoder import BART_FIELDS, FINAL_NORMS, MODEL, STACKS
+from .encoder_decoder import BART_FIELDS, CLAMPED, FINAL_NORMS, MODEL, STACKS
 
 # A model with two kinds of input has two lengths.
 FIELDS = {
@@ -33,6 +33,7 @@ WHISPER = Architecture(
     {**FIELDS, "encoder.conv_channels": "d_model"},
     {
         **both({"attention_bias": ["q_proj", "v_proj", "o_proj"]}),
+        **CLAMPED,
         **{"transcription": "long_form", "encoder.frame_layout": "bins_first", "encoder.frame_padding": "unmasked"},
         **{"encoder.convolution": "plain", "encoder.conv_kernel_sizes": [3, 3], "encoder.conv_strides": [1, 2]},
     },
@@ -77,6 +78,7 @@ SPEECH2TEXT = Architecture(
     },
     {
         **both({"position": "sinusoidal_t2t"}),
+        **CLAMPED,
         **{"encoder.frame_layout": "frames_first", "encoder.frame_padding": "masked", "encoder.convolution": "gated"},
     },
     (

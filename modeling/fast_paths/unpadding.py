@@ -5,7 +5,7 @@ Position encodings and patterns act on positions and places in the padded batch.
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -118,7 +118,7 @@ def is_faster(config: StackConfig, documents: Documents) -> bool:
 
 def document_masks(config: StackConfig, documents: Documents, layout: TokenLayout, positions: Tensor) -> AttentionMasks:
     """Build the masks of packed documents from the rules for the padded batch, at the places of its real tokens."""
-    whole = TokenLayout(None, layout.tokens.expand(documents.shape), None, layout.marked)
+    whole = replace(layout, tokens=layout.tokens.expand(documents.shape), documents=None)
     places = documents.index.split(documents.lengths)
     masks: dict[str, Mask] = {}
     for pattern in first_layers(config):

@@ -11,7 +11,7 @@ from transformers import initialization as init
 from ...configuration.configuration_attention import grid_words
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..checks.images import check_pixels
-from ..checks.inputs import check_shape
+from ..checks.inputs import check_marks, check_shape
 from ..position.hooks import Embedded
 
 
@@ -49,6 +49,7 @@ class PatchFrontend(nn.Module):
             if self.mask_token is None:
                 raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
             check_shape("bool_masked_pos", bool_masked_pos, patches.shape[:2], "patches")
+            check_marks("bool_masked_pos", bool_masked_pos)
             patches = torch.where(bool_masked_pos[..., None].bool(), self.mask_token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)

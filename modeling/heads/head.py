@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import check_end_tokens
 from ..feed_forward import ACTIVATIONS
 from ..normalization import NORMS
-from .loss import Count, cross_entropy, question_answering_loss
+from .loss import Count, cross_entropy, due_labels, question_answering_loss, real_places
 
 
 class HeadTransform(nn.Module):
@@ -280,17 +280,17 @@ def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
 
 
 def token_output(
-    outputs: BaseModelOutput, logits: Tensor, labels: Tensor | None, num_items_in_batch: Count, label_smoothing: float
+    outputs: BaseModelOutput, logits: Tensor, labels: Tensor | None, mask: object, count: Count, label_smoothing: float
 ) -> TokenClassifierOutput:
-    """Score each token, (B, T, V), with a loss if labels (B, T) are given."""
-    loss = cross_entropy(logits, labels, num_items_in_batch, label_smoothing)
+    """Score each token, (B, T, V), with a loss if labels (B, T) are given, of tokens that a mask (B, S) marks."""
+    loss = cross_entropy(logits, due_labels(labels, real_places(mask, logits)), count, label_smoothing)
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 def question_answering_output(
-    outputs: BaseModelOutput, logits: Tensor, start: Tensor | None, end: Tensor | None, num_items_in_batch: Count
+    outputs: BaseModelOutput, logits: Tensor, answers: tuple[Tensor | None, Tensor | None], mask: object, *loss: Any
 ) -> QuestionAnsweringModelOutput:
-    """Score an answer's first and last token, (B, T, 2), with a loss if both positions (B,) are given."""
+    """Score an answer's first and last token, (B, T, 2), with a loss if both `answers` (B,) are given."""
     starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
-    loss = question_answering_loss(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
-    return QuestionAnsweringModelOutput(loss, starts, ends, outputs.hidden_states, outputs.attentions)
+    total = question_answering_loss((starts, ends), answers, mask, *loss)
+    return QuestionAnsweringModelOutput(total, starts, ends, outputs.hidden_states, outputs.attentions)

@@ -51,28 +51,45 @@ def cross_entropy(
     return negative_log_likelihood(logits, labels, num_items_in_batch, label_smoothing)
 
 
+def real_places(mask: object, tokens: Tensor) -> Tensor | None:
+    """Return which of the last tokens (B, T, ...) a mask (B, S) marks as real (B, T), None for other masks."""
+    batch, length = tokens.shape[:2]
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) != batch or mask.shape[1] < length:
+        return None
+    return mask[:, -length:].to(tokens.device, torch.bool)
+
+
+def due_labels(labels: Tensor | None, real: Tensor | None) -> Tensor | None:
+    """Return labels without those where nothing is `real`; those of another shape are refused elsewhere."""
+    return labels if labels is None or real is None or labels.shape != real.shape else labels.where(real, IGNORED)
+
+
 def next_tokens(
     labels: Tensor | None,
     shift_labels: Tensor | None = None,
     position_ids: Tensor | None = None,
     boundaries: Tensor | None = None,
+    mask: object = None,
 ) -> Tensor | None:
     """Return the token that each position predicts (B, T), from labels (B, T) that are shifted here.
 
     Where `position_ids` restart, or at `boundaries` (documents + 1,), the first token of a document is no target.
+    Padding, 0 in a mask (B, S), predicts nothing, and a token before it predicts the next real one.
     """
-    if shift_labels is not None or labels is None:
-        return shift_labels
-    if labels.ndim != 2:  # refused where the shape of the scores is known
-        return labels
+    if shift_labels is not None or labels is None or labels.ndim != 2:
+        return labels if shift_labels is None else due_labels(shift_labels, real_places(mask, shift_labels))
+    length, real = labels.shape[1], real_places(mask, labels)
+    real = torch.ones_like(labels, dtype=torch.bool) if real is None else real
+    index = torch.arange(length, device=labels.device)
+    after = F.pad(index.where(real, length)[:, 1:], (0, 1), value=length).flip(1).cummin(1).values.flip(1)
+    targets = F.pad(labels, (0, 1), value=IGNORED).gather(1, after).masked_fill(~real, IGNORED)
     if position_ids is not None:
-        restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
-        labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
+        positions = position_ids.to(labels.device).expand_as(labels)
+        targets = targets.masked_fill(F.pad(positions, (0, 1)).gather(1, after) <= positions, IGNORED)
     if boundaries is not None:
-        index = torch.arange(labels.shape[1], device=labels.device)
-        labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
-    # trf-ignore: TRF053  labels of packed documents were masked above
-    return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        documents = torch.searchsorted(boundaries[1:].to(index), F.pad(index, (0, 1), value=length), right=True)
+        targets = targets.masked_fill(documents[after] != documents[:-1], IGNORED)
+    return targets
 
 
 def classification(
@@ -101,7 +118,7 @@ def replaced_tokens(
 
     Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
     """
-    real = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+    real = real_places(attention_mask, logits)
     return binary_cross_entropy(logits, labels, real, num_items_in_batch, "mark original 0, replaced 1")
 
 
@@ -131,24 +148,32 @@ def problem_type(labels: Tensor, num_labels: int) -> str:
 
 
 def question_answering_loss(
-    starts: Tensor,
-    ends: Tensor,
-    start_positions: Tensor | None,
-    end_positions: Tensor | None,
+    scores: tuple[Tensor, Tensor],
+    answers: tuple[Tensor | None, Tensor | None],
+    mask: object = None,
     num_items_in_batch: Count = None,
     label_smoothing: float = 0.0,
 ) -> Tensor | None:
     """Compute the mean loss of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
 
-    Positions outside the sequence are ignored. Source: Devlin et al. 2019, §4.2, https://arxiv.org/abs/1810.04805
+    Positions outside the sequence are ignored, and no answer lies in padding, 0 in a mask (B, S).
+    Source: Devlin et al. 2019, §4.2, https://arxiv.org/abs/1810.04805
     """
-    if start_positions is None or end_positions is None:
-        return None
-    length = starts.shape[-1]
-    positions = torch.cat((start_positions.flatten(), end_positions.flatten()))
-    first, last = positions.masked_fill((positions < 0) | (positions >= length), IGNORED).chunk(2)
-    loss = negative_log_likelihood(starts, first, num_items_in_batch, label_smoothing)
-    return (loss + negative_log_likelihood(ends, last, num_items_in_batch, label_smoothing)) / 2
+    losses = []
+    for logits, places in zip(scores, answers, strict=True):
+        if places is None:
+            return None
+        check_labels(logits.shape, places.masked_fill((places < 0) | (places >= logits.shape[1]), IGNORED), IGNORED)
+        logits, places = logits.to(torch.promote_types(logits.dtype, torch.float32)), places.flatten().to(logits.device)
+        real = real_places(mask, logits)
+        real = torch.ones_like(logits, dtype=torch.bool) if real is None else real
+        right = (torch.arange(logits.shape[1], device=logits.device) == places[:, None]) & real
+        even = real.to(logits) / real.sum(-1, keepdim=True).clamp(min=1)
+        shares = right.to(logits).lerp(even, label_smoothing)
+        hidden = logits.masked_fill(~real, torch.finfo(logits.dtype).min)
+        total = (F.cross_entropy(hidden, shares, reduction="none") * right.any(-1)).sum()
+        losses.append(normalise(total, right.any(-1).sum().clamp(min=1), num_items_in_batch))
+    return (losses[0] + losses[1]) / 2
 
 
 def ctc_loss(

@@ -22,7 +22,7 @@ from transformers.masking_utils import (
 
 from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_finished_mask, check_memory_mask
+from ..checks.inputs import can_read_values, check_finished_mask, check_marks, check_memory_mask
 from ..position.token_layout import (
     NO_PACKING,
     MaskSizes,
@@ -121,40 +121,68 @@ def build_masks(
         return masks_from_generate(attention_mask, sizes, position_ids)
     if packing.paged and position_ids is not None:
         return masks_from_paged_cache(config, attention_mask, position_ids)
-    mask = cast("Tensor | None", attention_mask)
-    finished = mask if mask is not None and mask.ndim == 4 else None
-    layout = lay_out(hidden, sizes, mask if finished is None else None, packing)
+    finished = finished_masks(config, attention_mask)
+    layout = lay_out(hidden, sizes, None if finished else cast("Tensor | None", attention_mask), packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
-    if finished is not None:
-        check_mask_of_pairs(config, finished)
-        check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
-        return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
+    if finished:
+        pairs = {each: finish(config, hidden, mask, sizes.keys(layers[each])[0]) for each, mask in finished.items()}
+        return AttentionMasks(positions, keys, pairs)
     if config.kernel in STATE_KERNELS:
         return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     masks: dict[str, Mask] = {}
     for pattern, layer in layers.items():
+        if pattern == "sliding":
+            check_window(config, sizes, layer, layout.padding)
         rule = mask_rule(config, pattern, whole)
         masks[pattern] = build(hidden, sizes, layer, layout.padding, rule, pattern=pattern, layout=layout)
     return AttentionMasks(positions, keys, masks)
 
 
-def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
-    """Raise ValueError on a mask of pairs of tokens where the kernel never looks at a pair."""
-    if config.kernel in STATE_KERNELS:
+def check_window(config: StackConfig, sizes: MaskSizes, layer: int, padding: Tensor | None) -> None:
+    """Raise ValueError where padding inside a row has driven tokens out of the cache of a window, which counts it."""
+    first, past, window = sizes.keys(layer)[1], sizes.past, config.sliding_window or 0
+    if padding is None or not isinstance(past, int) or not can_read_values(padding):
+        return
+    short = (padding[:, first:past].sum(-1) < window - 1) & padding[:, :first].any(-1) & padding[:, past:].any(-1)
+    if short.any():
         raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} is one of pairs, which kernel={config.kernel!r} "
-            "never looks at; mark real tokens (batch, length)"
+            f"row {int(short.int().argmax())} of attention_mask has padding inside, and the cache of "
+            f"sliding_window={window} dropped tokens for it; start with past_key_values=DynamicCache(), which keeps all"
         )
 
 
-def masks_from_paged_cache(
-    config: StackConfig, attention_mask: Tensor | dict[str, Tensor] | None, position_ids: Tensor
-) -> AttentionMasks:
-    """Take over the masks of continuous batching, one for each kind of cache or for all, and positions (1, T)."""
-    masks = attention_mask if isinstance(attention_mask, dict) else dict.fromkeys(config.layer_types, attention_mask)
+def finish(config: StackConfig, hidden: Tensor, mask: Tensor | None, keys: int, name: str = "attention_mask") -> Tensor:
+    """Return a mask of pairs (B or 1, H or 1, T, S) as booleans or as numbers to add to scores, whatever its type.
+
+    0 and 1 alone, with a 1, keep or drop pairs in any type: added to scores they would hide nothing.
+    """
+    if config.kernel in STATE_KERNELS:
+        raise ValueError(f"{name} is one of pairs, which kernel={config.kernel!r} never looks at; mark (batch, length)")
+    mask = check_finished_mask(name, mask, (*hidden.shape[:2], keys)).to(hidden.device)
+    if not mask.is_floating_point():
+        check_marks(name, mask)
+        return mask.bool()
+    # Chosen by the device itself: reading values would stall an accelerator and break a graph.
+    kept, lowest = mask == 1, torch.finfo(hidden.dtype).min
+    chosen = (kept | (mask == 0)).all() & kept.any()
+    added = mask.to(hidden.dtype).clamp(min=lowest)  # the lowest number of a wider type would become infinite
+    return torch.where(chosen, torch.zeros_like(added).masked_fill(~kept, lowest), added)
+
+
+def finished_masks(config: StackConfig, attention_mask: GivenMask) -> dict[str, Tensor | None]:
+    """Return the mask of pairs of each pattern, one for all or one for each layer type; none of marks of tokens."""
     kinds = dict(zip(config.layer_patterns, config.layer_types, strict=True))
-    return AttentionMasks(position_ids, position_ids, {pattern: masks[kind] for pattern, kind in kinds.items()})
+    if isinstance(attention_mask, dict):
+        return {pattern: attention_mask.get(kind) for pattern, kind in kinds.items()}
+    pairs = isinstance(attention_mask, Tensor) and attention_mask.ndim == 4
+    return dict.fromkeys(kinds, attention_mask) if pairs else {}  # type: ignore[arg-type]  # a tensor
+
+
+def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:
+    """Take over the masks of continuous batching, one for each kind of cache or for all, and positions (1, T)."""
+    masks = finished_masks(config, attention_mask) or dict.fromkeys(config.layer_patterns, attention_mask)
+    return AttentionMasks(position_ids, position_ids, masks)  # type: ignore[arg-type]  # of transformers' making
 
 
 def masks_from_generate(prepared: PreparedMasks, sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
@@ -169,6 +197,9 @@ def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
     tokens, documents = layout.tokens, layout.documents
     chosen = None if pattern == "full" else layout.first(config.num_global_tokens)
     predicates = [PATTERNS[pattern](config, tokens)]
+    if pattern == "sliding" and layout.padding is None:  # the same without a table, for all rows at once
+        window = config.sliding_window or 0
+        predicates = [lambda batch, head, query, key: (query - key).abs() < window]
     if chosen is not None:
         predicates = [or_masks(*predicates, touches(chosen.expand(tokens.shape)))]
     if config.causal:
@@ -219,8 +250,8 @@ def build_memory_mask(
 ) -> Mask:
     """Build the mask of cross-attention: every query reads every real token of memory (B, S, D)."""
     if memory_mask is not None and memory_mask.ndim == 4:
-        check_mask_of_pairs(config, memory_mask)
-        return memory_mask
+        pairs = memory_mask.expand(-1, -1, hidden.shape[1], -1) if memory_mask.shape[2] == 1 else memory_mask
+        return finish(config, hidden, pairs, memory.shape[1], "encoder_attention_mask")
     check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
     if config.kernel in STATE_KERNELS:

@@ -31,9 +31,7 @@ def sliding_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     Shapes: token_index (B, S), counted without padding -> predicate
     """
     window = config.sliding_window or 0  # the config asks for one where this pattern is used
-    if config.has_padding_inside:
-        return by_distance(token_index, lambda distance: distance < window)
-    return lambda batch, head, query, key: (query - key).abs() < window
+    return by_distance(token_index, lambda distance: distance < window)
 
 
 def dilated_pattern(config: StackConfig, token_index: Tensor) -> Predicate:

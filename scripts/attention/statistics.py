@@ -3,21 +3,23 @@
 Shapes: B batch, H heads, T queries, S keys; C coordinates of a token, 1 in a text and 2 in an image.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 PREFIXES = 8  # tokens before the patches of a grid that are tried: of a class, of distillation, registers
+COLOURS = "Blues"  # of weights and statistics in every figure, as on the page of `qkv attend`
 
 
 def attention_entropy(weights: Tensor) -> Tensor:
-    """Compute the entropy of each query's attention, in nats: 0 on one key, log S where all keys get the same.
+    """Compute the entropy of each query's attention, in bits: 0 on one key, log2 S where all keys get the same.
 
     Source: Clark et al. 2019, What Does BERT Look At?, §3.3, https://arxiv.org/abs/1906.04341
     Shapes: (B, H, T, S) -> (B, H, T)
     """
-    return torch.special.entr(weights.float()).sum(-1)
+    return torch.special.entr(weights.float()).sum(-1) / math.log(2)
 
 
 def attention_distance(weights: Tensor, places: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qkv.scripts.attention_view.stacks import Stack
+from qkv.scripts.attention_view.stacks import Stack, colour_scale
 
 FOLDER = Path(__file__).parent / "page"
 LEVELS = 255  # steps of a weight
@@ -76,7 +76,8 @@ def page_data(stacks: Sequence[Stack]) -> dict[str, Any]:
 def stack_data(stack: Stack) -> dict[str, Any]:
     """Return a stack without its sequences: weights in 255 steps from the least of their row to the greatest.
 
-    The least is at most 0: linear attention with rotations has weights below zero.
+    The least is at most 0: linear attention with rotations has weights below zero. A bit for each weight tells which
+    are exactly 0, those of masked keys.
     """
     least, greatest = np.minimum(stack.weights.min(-1), 0), np.maximum(stack.weights.max(-1), 0)
     width = np.where(greatest > least, greatest - least, 1)[..., None]
@@ -85,6 +86,8 @@ def stack_data(stack: Stack) -> dict[str, Any]:
         "layers": stack.layers,
         "heads": stack.heads,
         "columns": stack.weights.shape[-1],
+        "scale": colour_scale(stack.weights),
+        "masked": packed(np.packbits(stack.weights == 0)),
         "weights": packed(np.rint((stack.weights - least[..., None]) / width * LEVELS).astype("u1")),
         "least": packed(least.astype("<f4")),
         "greatest": packed(greatest.astype("<f4")),

@@ -23,7 +23,7 @@ class Positions:
 
     Patches fill `grid`, its rows and columns, after `prefix` other tokens. `picture` is a PNG of the image or of the
     spectrogram. `boxes` (left, top, width, height) of objects are shares of the picture. `rest` counts positions that
-    were left out; as keys they share one more column.
+    were left out; as keys they share one more column. The first `prompt` tokens were not written by the model.
     """
 
     kind: Kind
@@ -33,6 +33,7 @@ class Positions:
     picture: bytes | None = None
     boxes: list[list[float]] | None = None
     rest: int = 0
+    prompt: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -41,7 +42,8 @@ class Positions:
         """Return some positions; `rest` more were left out."""
         labels = [self.labels[index] for index in indices]
         boxes = None if self.boxes is None else [self.boxes[index] for index in indices]
-        return replace(self, labels=labels, boxes=boxes, rest=self.rest + rest)
+        prompt = sum(index < self.prompt for index in indices)
+        return replace(self, labels=labels, boxes=boxes, rest=self.rest + rest, prompt=prompt)
 
 
 def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:

@@ -215,7 +215,8 @@ def name_tokens(reading: Reading, name: str) -> Positions | None:
     """Name the tokens of an input."""
     if name not in reading.inputs:
         return None
-    return Positions("tokens", token_labels(reading.own(name).tolist(), reading.tokenizer))
+    prompt = 0 if reading.is_encoder_decoder else reading.prompt or 0
+    return Positions("tokens", token_labels(reading.own(name).tolist(), reading.tokenizer), prompt=prompt)
 
 
 def name_patches(reading: Reading, count: int) -> Positions | None:

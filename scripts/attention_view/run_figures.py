@@ -7,22 +7,27 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from matplotlib import image
+from matplotlib import colormaps, image
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from qkv.scripts.attention.layers import Layers
+from qkv.scripts.attention.statistics import COLOURS
 from qkv.scripts.attention_view.inputs import with_target
 from qkv.scripts.attention_view.positions import HOP, Positions, shortened
 from qkv.scripts.attention_view.reading import Reading, capture
-from qkv.scripts.attention_view.stacks import Stack, Weights
+from qkv.scripts.attention_view.stacks import Stack, Weights, colour_scale
 from qkv.scripts.attention_view.view import parts_of
 from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.tasks.task import Task
 
 INCHES, NAMED, TIMES = 4.6, 40, 8  # width of a panel, and labels of an axis, and of one of times
-COLOURS, OPACITY = "magma", 0.6  # of weights, and over a picture
+MATRIX = colormaps[COLOURS].with_extremes(bad="#c8ccd0")  # grey where a key is masked
+OVERLAY = LinearSegmentedColormap.from_list("overlay", [(1, 0.5, 0, 0), (0.9, 0.25, 0, 0.85)])  # above a grey picture
 SCANNED, SHOWN = 200, 3  # examples of a split that are searched for different titles, and examples that are drawn
 # The file of the figure, the stack that is drawn, and its caption, by kind of task.
 FIGURES: dict[str, tuple[str, Layers, str]] = {
@@ -44,8 +49,15 @@ def draw_run(model: Any, task: Task, folder: Path) -> dict[str, str]:
         return {}
     examples = different_examples(task)
     figure = Figure(figsize=(INCHES * len(examples), INCHES), layout="constrained")
-    for axis, (title, batch) in zip(figure.subplots(1, len(examples), squeeze=False)[0], examples.items(), strict=True):
-        draw_stack(axis, capture(reading_of(model, task, batch), layers)[-1], title)
+    axes = figure.subplots(1, len(examples), squeeze=False)[0]
+    readings = [reading_of(model, task, batch) for batch in examples.values()]
+    stacks = [capture(reading, layers)[-1] for reading in readings]
+    scale = colour_scale(*map(drawn_weights, stacks))
+    for axis, title, reading, stack in zip(axes, examples, readings, stacks, strict=True):
+        draw_stack(axis, stack, with_prediction(task, title, reading), scale)
+    colours = MATRIX if drawn_weights(stacks[0]).ndim == 2 else OVERLAY
+    figure.colorbar(ScalarMappable(Normalize(0, scale), colours), ax=axes, label="attention weight")
+    figure.suptitle(f"Layer {stacks[0].layers[-1]} (the last; the first is layer 0), mean over heads", fontsize=10)
     figure.savefig(folder / file, dpi=110, pil_kwargs={"optimize": True})
     return {file: f"Attention of {attending}, last layer, mean over heads"}
 
@@ -78,6 +90,13 @@ def title_of(task: Any, batch: Batch) -> str:
     return str(task.references[int(batch["_target"][0])])
 
 
+def with_prediction(task: Any, title: str, reading: Reading) -> str:
+    """Return the title of an example, of a class with the predicted one."""
+    if task.kind != "image-classification":
+        return title
+    return f"true class {title}, predicted {task.labels[int(reading.outputs.logits[0].argmax())]}"
+
+
 def reading_of(model: Any, task: Any, batch: Batch) -> Reading:
     """Read a batch of one example; a decoder reads and writes the labels."""
     inputs = {name: value.to(model.device) for name, value in model_inputs(batch).items() if name != "labels"}
@@ -90,18 +109,30 @@ def reading_of(model: Any, task: Any, batch: Batch) -> Reading:
     return reading
 
 
-def draw_stack(axis: Any, stack: Stack, title: str) -> None:
-    """Draw the last layer, mean over heads: a matrix, or a picture under a query.
+def is_mean(stack: Stack) -> bool:
+    """Tell whether a picture is drawn under the mean of its patches, for it has no class token and no objects."""
+    return stack.queries.kind == "patches" and not stack.queries.prefix
 
-    That is the class token, the object of the highest score with its box, or else the mean of all patches.
+
+def drawn_weights(stack: Stack) -> Weights:
+    """Return the weights of the last layer, mean over heads: of a picture of one query (S,), else of all (T, S).
+
+    That query is the class token, the object of the highest score with its box, or else the mean of all patches.
     """
-    weights = stack.weights[-1].mean(0)
+    weights: Weights = stack.weights[-1].mean(0)
     if stack.keys.grid is None or stack.keys.picture is None:
-        draw_matrix(axis, weights, stack.queries, stack.keys)
+        return weights
+    return weights.mean(0) if is_mean(stack) else weights[0]
+
+
+def draw_stack(axis: Any, stack: Stack, title: str, scale: float = 1.0) -> None:
+    """Draw the last layer, mean over heads, in colours from 0 to `scale`: a matrix, or a picture under a query."""
+    weights = drawn_weights(stack)
+    if weights.ndim == 2:
+        draw_matrix(axis, weights, stack.queries, stack.keys, scale)
     else:
-        is_mean = stack.queries.kind == "patches" and not stack.queries.prefix
-        title = f"{title}, {'mean of all queries' if is_mean else f'query {stack.queries.labels[0]}'}"
-        draw_map(axis, weights.mean(0) if is_mean else weights[0], stack.keys)
+        title = f"{title}\n{'mean of all queries' if is_mean(stack) else f'query: {stack.queries.labels[0]}'}"
+        draw_map(axis, weights, stack.keys, scale)
         for left, top, width, height in (stack.queries.boxes or [])[:1]:
             axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="white", linewidth=2))
     axis.set_title(escaped(shortened(title)), fontsize=9, wrap=True)
@@ -112,9 +143,10 @@ def escaped(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions) -> None:
+def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions, scale: float) -> None:
     """Draw weights (T, S) with the names of queries and keys."""
-    axis.imshow(weights, cmap=COLOURS, vmin=0.0, aspect="auto", interpolation="nearest")
+    shown = np.ma.masked_equal(weights, 0)
+    axis.imshow(shown, cmap=MATRIX, vmin=0.0, vmax=scale, aspect="auto", interpolation="nearest")
     for side, positions in ((axis.yaxis, queries), (axis.xaxis, keys)):
         most = TIMES if positions.kind == "frames" else NAMED
         places = list(range(0, len(positions), max(1, -(-len(positions) // most))))
@@ -124,14 +156,14 @@ def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions
         side.set_ticks(places, labels, fontsize=7, rotation=90 if is_upright else 0)
 
 
-def draw_map(axis: Any, row: Weights, keys: Positions) -> None:
+def draw_map(axis: Any, row: Weights, keys: Positions, scale: float) -> None:
     """Draw the picture of the keys in grey under the weights (S) of one query."""
     rows, columns = keys.grid or (1, 1)
     pixels = image.imread(io.BytesIO(keys.picture or b""), format="png")
     grey = pixels[..., :3].mean(-1) if pixels.ndim == 3 else pixels
     whole: Any = {"extent": (0, 1, 1, 0), "interpolation": "nearest"}
-    axis.imshow(grey, cmap="gray", vmin=-0.3, **whole)
+    axis.imshow(grey, cmap="gray", vmin=-0.45, vmax=1.2, **whole)
     weights = row[keys.prefix : keys.prefix + rows * columns].reshape(rows, columns)
-    axis.imshow(weights, cmap=COLOURS, vmin=0.0, alpha=OPACITY, **whole)
+    axis.imshow(weights, cmap=OVERLAY, vmin=0.0, vmax=scale, **whole)
     axis.set_aspect(grey.shape[0] / grey.shape[1])
     axis.set_axis_off()

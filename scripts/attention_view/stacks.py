@@ -20,6 +20,7 @@ Weights = NDArray[np.float32]
 Groups = NDArray[np.int64]
 MOST = 600_000  # weights in a page, a byte each before it is compressed
 POSITIONS = 600  # of a sequence that are shown one by one
+EVEN = 5  # times the weight of even attention, where colour scales end at the earliest
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +50,18 @@ def stack_of(name: str, records: Sequence[Any], row: int, queries: Positions, ke
     return Stack(name, layers, heads, queries, keys, weights.numpy(), mean_entropy(weights), distance)
 
 
+def colour_scale(*weights: Weights) -> float:
+    """Return the weight of the strongest colour in maps that share a scale: their greatest, rounded up, at most 1.
+
+    At least it is five times the weight of even attention, so that nearly even attention is pale everywhere.
+    """
+    greatest = max(max(float(each.max(initial=0)), EVEN / max(each.shape[-1], 1)) for each in weights)
+    return min(math.ceil(greatest * 100) / 100, 1.0)
+
+
 def mean_entropy(weights: Tensor) -> Weights:
     """Return the entropy of attention in bits, the mean over queries: (L, H, T, S) -> (L, H)."""
-    return mean_over_queries(attention_entropy(weights.clamp(min=0)) / math.log(2), weights)
+    return mean_over_queries(attention_entropy(weights.clamp(min=0)), weights)
 
 
 def mean_distance(weights: Tensor, positions: Positions) -> Weights:

@@ -108,7 +108,8 @@ def attend_source(
 ) -> AttentionView:
     """Open a model and show its attention for an input from the shell."""
     own = dict(options)
-    source = open_source(name, own.pop("revision", None), trust_remote_code=own.pop("trust_remote_code", False))
+    opening = {key: own.pop(key) for key in (*LOADING, "task") if key in own}
+    source = open_source(name, **opening)
     chosen: list[Any] = [
         indices_of(key, own.pop(key, None)) if wanted is None else wanted
         for key, wanted in (("layers", layers), ("heads", heads))
@@ -156,7 +157,7 @@ def answer_of(reading: Reading) -> str:
         return f"Written: {reading.written}"
     if isinstance(logits, Tensor) and logits.dim() == 2 and names and logits.shape[1] == len(names) > 1:
         share, index = logits[reading.row].float().softmax(-1).max(-1)
-        return f"Predicted: {names.get(int(index), int(index))}, {float(share):.0%}"
+        return f"Predicted: {names.get(int(index), int(index))}, {float(share):.1%}"
     return ""
 
 

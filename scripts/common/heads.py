@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from qkv.scripts.common.words import did_you_mean
+
 TOKENS, ROWS, PAIRS, PATCHES = ({"labels": "T"}, {"labels": "B"}, {"labels": "P"}, {"bool_masked_pos": "N"})
 
 
@@ -65,6 +67,23 @@ HEADS = (
     Head("Model", "AutoModel", "", "feature-extraction", has_pipeline=False),
     Head("TextEncoder", "AutoModelForTextEncoding", "", "feature-extraction", has_pipeline=False),
 )  # fmt: skip
+
+
+# Words of `task=` for the tasks of heads, and for kinds of text classification.
+WORDS = {
+    "causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
+    "regression": "text-classification",
+    "multi-label": "text-classification", "captions": "zero-shot-image-classification",
+    "speech-recognition": "automatic-speech-recognition",
+}  # fmt: skip
+
+
+def head_for(task: str) -> Head:
+    """Return the first head of a task, by its name or our word; ValueError for an unknown one."""
+    known = {head.task: head for head in reversed(HEADS) if head.task}
+    if WORDS.get(task, task) not in known:
+        raise ValueError(f"task={task!r} is not known; {did_you_mean(task, sorted({*known, *WORDS}), 'tasks')}")
+    return known[WORDS.get(task, task)]
 
 
 def head_of(architecture: str) -> Head:

@@ -5,6 +5,7 @@ have a padding value of their own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,13 @@ def trim(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
 def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
     """Make a batch as `pad_batch` does, with the attention mask of its `input_ids`."""
     batch = pad_batch(records, fills)
-    return {**batch, "attention_mask": (batch["input_ids"] != fills["input_ids"]).long()}
+    real = batch["input_ids"] != fills["input_ids"]
+    return {**batch, "input_ids": batch["input_ids"].clamp(min=0), "attention_mask": real.long()}
+
+
+def padding_of(tokenizer: Any) -> int:
+    """Return the value that pads rows: the pad token, or no token where it ends texts, too, and would be cut off."""
+    return IGNORED if tokenizer.pad_token_id == tokenizer.eos_token_id else tokenizer.pad_token_id
 
 
 class Packer:

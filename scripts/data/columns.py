@@ -1,10 +1,10 @@
 """Columns of tables: their types, and their roles by values and names."""
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,17 @@ LOCATED = {"image": IMAGES, "audio": RECORDINGS}
 SOUND = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")  # first bytes of recordings
 TYPES: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+DIFFERENT = 1000  # values of a column that are counted
+# Spellings of 0 and 1 in a column that says of one class whether a row has it.
+FLAGS = {"0": 0, "false": 0, "0.0": 0, "1": 1, "true": 1, "1.0": 1}
 # Usual names of the columns of each role.
 NAMES = {
     "class": "label labels class category target y intent topic sentiment tag kind type".split(),
+    "classes": "labels tags classes categories topics genres keywords intents emotions".split(),
     "text": "text sentence content body review comment message document article caption transcription prompt".split(),
-    "source": "source src input en question instruction prompt".split(),
+    "source": "source src en question instruction prompt input".split(),
     "target": "target tgt output translation summary answer response completion".split(),
     "number": "label score rating stars value price similarity y target".split(),
     "words": "tokens words text".split(),
@@ -96,69 +102,124 @@ def converted(value: Any, kind: str, folder: Path) -> Any:
     return float(value) if kind == "float64" else whole(value if isinstance(value, str) else json.dumps(value))
 
 
-def as_numbers(values: Iterable[Any]) -> list[float] | None:
+def number_of(value: Any) -> float | None:
+    """Return a number, or the one that a text spells, also with a decimal comma; None where 1,234 may be thousands."""
+    if isinstance(value, str):
+        value = value.replace(",", ".") if COMMA.fullmatch(value) and not THOUSANDS.fullmatch(value) else value
+        number = float(value) if NUMBER.fullmatch(value) else math.nan
+        return number if math.isfinite(number) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# Kinds of values; those of a column are the kinds of all its values.
+VALUES: dict[str, Callable[[Any], bool]] = {
+    "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
+    "spelled": lambda value: isinstance(value, str) and number_of(value) is not None,
+    "whole": lambda value: (number_of(value) or 0) % 1 == 0,
+    "bool": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "short": lambda value: isinstance(value, str) and len(value) <= SHORT,
+    "image": lambda value: media_of(value) == "image",
+    "audio": lambda value: media_of(value) == "audio",
+    "boxes": lambda value: isinstance(value, str) and ('"bbox"' in value or value == "[]"),
+    "dots": lambda value: isinstance(value, str) and DOT_BRACKET.issuperset(value),
+    "unpaired": lambda value: isinstance(value, str) and "(" not in value,
+    "brackets": lambda value: isinstance(value, str) and value[:1] == "[" and value[-1:] == "]",
+    "list": lambda value: isinstance(value, list) and all(isinstance(item, str | int) for item in value),
+    "binary": lambda value: isinstance(value, str | int | float) and str(value).lower() in FLAGS,
+}  # fmt: skip
+
+
+class Column:
+    """A column: its kind by its name, type and values, which are added some at a time and never all in memory.
+
+    `sample` has the values of every `step`-th row. Of at most `DIFFERENT` texts of values `counts` says how often each
+    occurs.
+    """
+
+    def __init__(self, name: str, feature: Any = None, step: int = 1) -> None:
+        self.name, self.feature, self.step = name, feature, step
+        self.rows = self.count = self.letters = 0
+        self.sample: list[Any] = []
+        self.counts: Counter[str] = Counter()
+        self.holds = {*VALUES}
+
+    def add(self, values: Sequence[Any]) -> "Column":
+        """Add values, of which None and empty texts are none."""
+        self.sample += values[-self.rows % self.step :: self.step]
+        self.rows += len(values)
+        present = [value for value in values if value is not None and value != ""]
+        self.count += len(present)
+        self.holds = {kind for kind in self.holds if all(map(VALUES[kind], present))}
+        self.letters += sum(map(len, present)) if "text" in self.holds else 0
+        plain = (str(value)[:LONGEST_PATH] for value in present if isinstance(value, str | int | float))
+        for value in plain:
+            if value in self.counts or len(self.counts) < DIFFERENT:
+                self.counts[value] += 1
+        return self
+
+    @property
+    def is_repeated(self) -> bool:
+        """Return whether the values are classes: few, and each a few times."""
+        return len(self.counts) <= CLASSES and len(self.counts) * 3 <= self.count
+
+    @property
+    def is_binary(self) -> bool:
+        """Return whether the values say of one class whether a row has it."""
+        return "binary" in self.holds and {FLAGS[value.lower()] for value in self.counts} == {0, 1}
+
+    @property
+    def is_numeric(self) -> bool:
+        """Return whether the values are numbers, and no codes such as 007 or 1.10, whose spelling matters."""
+        if "spelled" not in self.holds or not self.count:
+            return "number" in self.holds and self.count > 0
+        numbers = {text: number_of(text) for text in self.counts}
+        respelled = any(text not in (repr(number), f"{number:.0f}") for text, number in numbers.items())
+        return len({*numbers.values()}) == len(numbers) and not (respelled and self.is_repeated)
+
+    @property
+    def kind(self) -> str:
+        """Return image, audio, boxes, text, class, number, list, structure (dot-bracket notation), id or nested."""
+        if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
+            return KINDS.get(type(self.feature), "id")
+        if not self.count:
+            return "empty"
+        if self.is_numeric:
+            return "class" if "whole" in self.holds and self.is_repeated else "number"
+        if "text" in self.holds:
+            return self.kind_of_texts()
+        if found := [kind for kind in ("bool", "list") if kind in self.holds]:
+            return "class" if found == ["bool"] else "list"
+        value = next(value for value in self.sample if value not in (None, ""))
+        return "boxes" if "bbox" in str(value) else stored_media_of(value) or "nested"
+
+    def kind_of_texts(self) -> str:
+        """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
+        if found := [kind for kind in ("image", "audio", "boxes") if kind in self.holds]:
+            return found[0]
+        if "dots" in self.holds and "unpaired" not in self.holds:
+            return "structure"
+        if "brackets" in self.holds:
+            return "list"
+        return "class" if self.is_repeated and "short" in self.holds else "text"
+
+
+class Flags(Column):
+    """Several columns of 0 and 1, each of which says of one class whether a row has it, as one column of classes."""
+
+    kind = "list"
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__(",".join(column.name for column in columns))
+        ones = {column.name: sum(column.counts[each] for each in FLAGS if FLAGS[each]) for column in columns}
+        self.counts = Counter(ones)
+
+
+def as_numbers(values: Sequence[Any]) -> list[float] | None:
     """Return the numbers of a column; None for texts, and for codes such as 007 or 1.10, whose spelling matters."""
     present = [value for value in values if value is not None and value != ""]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
-        return list(map(float, present)) or None
-    if not all(isinstance(value, str) and NUMBER.fullmatch(value) for value in present):
-        return None
-    numbers = {text: float(text) for text in set(present)}
-    merged = len(set(numbers.values())) < len(numbers) or not all(map(isfinite, numbers.values()))
-    respelled = any(text not in (repr(number), f"{number:.0f}") for text, number in numbers.items())
-    return None if merged or (respelled and is_repeated(present)) else [numbers[value] for value in present]
-
-
-def is_repeated(values: Sequence[Any]) -> bool:
-    """Tell whether the values of a column are classes: few, and each a few times."""
-    different = len(set(values))
-    return different <= CLASSES and different * 3 <= len(values)
-
-
-def is_binary(values: Sequence[Any]) -> bool:
-    """Tell whether the values of a column say of one class whether a row has it."""
-    return {str(value).lower() for value in values} in ({"0", "1"}, {"true", "false"})
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: of images, audio, boxes, texts, classes, numbers, lists, structures in dot-bracket notation, or ids."""
-
-    name: str
-    kind: str
-    values: Sequence[Any]
-
-
-def kind_of(name: str, feature: Any, values: Sequence[Any]) -> str:
-    """Return the kind of a column by its name, type and values."""
-    present = [value for value in values if value is not None and value != ""]
-    if IGNORED.fullmatch(name) or type(feature) in KINDS:
-        return KINDS.get(type(feature), "id")
-    if not present:
-        return "empty"
-    if numbers := as_numbers(present):
-        return "class" if all(number.is_integer() for number in numbers) and is_repeated(present) else "number"
-    if all(isinstance(value, str) for value in present):
-        return kind_of_texts(present)
-    if all(isinstance(value, bool) for value in present):
-        return "class"
-    if all(isinstance(value, list) and all(isinstance(item, str | int) for item in value) for value in present):
-        return "list"
-    return "boxes" if "bbox" in str(present[0]) else stored_media_of(present[0]) or "nested"
-
-
-def kind_of_texts(values: Sequence[str]) -> str:
-    """Return the kind of a column of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
-    media = {media_of(value) for value in values}
-    if len(media) == 1 and (kind := media.pop()) in LOCATED:
-        return str(kind)
-    if all('"bbox"' in value for value in values if value != "[]"):
-        return "boxes"
-    if set("".join(values)) <= DOT_BRACKET and any("(" in value for value in values):
-        return "structure"
-    if all(value.startswith("[") and value.endswith("]") for value in values):
-        return "list"
-    return "class" if is_repeated(values) and max(map(len, values)) <= SHORT else "text"
+    numeric = Column("").add(present).is_numeric
+    return [number_of(value) or 0.0 for value in present] if numeric else None
 
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
@@ -172,4 +233,4 @@ def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
 def longest(columns: Sequence[Column]) -> Column | None:
     """Return the column with the longest texts."""
     texts = [column for column in columns if column.kind == "text"]
-    return max(texts, key=lambda column: sum(map(len, map(str, column.values))), default=None)
+    return max(texts, key=lambda column: column.letters, default=None)

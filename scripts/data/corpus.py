@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from qkv.scripts.data.examples import Record
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import TEST_EVERY, divide_evenly
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation
@@ -25,7 +26,8 @@ STREAMED: dict[str, Any] = {"split": "a stream, whose rows are not compared with
 class DataSet:
     """A data set under the names that records and cards have for it, and its records that were skipped.
 
-    Of own data `report` says how they were split, the classes of each split, and the rows that two splits share.
+    Of own data `report` says how they were split, the classes of each split, and the rows that two splits share; `read`
+    says which columns and files were read, and what was left out.
     """
 
     name: str
@@ -33,6 +35,7 @@ class DataSet:
     source: str
     invalid_records: RecordValidation = field(default_factory=RecordValidation, kw_only=True, compare=False)
     report: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
+    read: ReadReport = field(default_factory=ReadReport, kw_only=True, compare=False)
     # The fields that hold an item for each example of a split, of data that recipes may divide.
     row_fields: ClassVar[Sequence[str]] = ()
 

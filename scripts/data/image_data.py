@@ -19,6 +19,7 @@ from qkv.scripts.data.image import stored_size, turned_box
 from qkv.scripts.data.loading import read_split
 from qkv.scripts.data.own_tables import checked_tables, labels_of, read_tables, valid_tables
 from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.stream import Stream
@@ -153,7 +154,8 @@ def read_captions(recipe: Recipe) -> CaptionData:
 
 def read_objects(recipe: Recipe) -> ObjectData:
     """Read images with boxes, in the columns `image` and `objects`; ValueError for a missing column."""
-    tables = read_tables(recipe, ["image", "objects"], FRAME)
+    read = ReadReport()
+    tables = read_tables(recipe, ["image", "objects"], read, FRAME)
     labels = object_classes(tables["train"], recipe)
     names, frame = tuple(labels), tuple(name for name in FRAME if name in tables["train"].column_names)
     checks: Checks = {
@@ -161,7 +163,7 @@ def read_objects(recipe: Recipe) -> ObjectData:
         "objects": partial(check_objects, names=names),
         ("image", "objects", *frame): partial(check_placed, names=names, frame=frame),
     }
-    tables, facts = checked_tables(tables, recipe, checks)
+    tables, facts = checked_tables(tables, recipe, checks, read)
     turned = partial(upright_objects, names=names)
     tables = {name: table.map(turned, remove_columns=list(frame)) if frame else table for name, table in tables.items()}
     present = {name: [[labels[kind] for _, kind in check_objects(each, labels)] for each in table["objects"]]

@@ -6,9 +6,10 @@ from typing import Any
 
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.common.phases import say
-from qkv.scripts.data.loading import public_names, read_split, select, splits
+from qkv.scripts.data.examples import ORIGIN
+from qkv.scripts.data.loading import public_names, read_split, select, splits, undecoded
 from qkv.scripts.data.pretrained import pretrained_classes
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.validation import (
     Checks,
     RecordValidation,
@@ -22,23 +23,31 @@ from qkv.scripts.recipes.schema import Recipe
 
 def valid_tables(recipe: Recipe, checks: Checks) -> tuple[dict[str, Dataset], dict[str, Any]]:
     """Read the checked columns of the valid rows of each split, and return the fields of their data set."""
-    return checked_tables(read_tables(recipe, checked_columns(checks)), recipe, checks)
+    read = ReadReport()
+    return checked_tables(read_tables(recipe, checked_columns(checks), read), recipe, checks, read)
 
 
-def read_tables(recipe: Recipe, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Dataset]:
+def read_tables(
+    recipe: Recipe, columns: Sequence[str], read: ReadReport, optional: Sequence[str] = ()
+) -> dict[str, Dataset]:
     """Read columns of each split, and `optional` ones that exist; of a stream only the evaluated splits."""
     columns = list(dict.fromkeys([*columns, *filter(None, [recipe.data.group])]))
     evaluated = [name for name in splits(recipe.data.source) if name in ("validation", "test")]
     tables = dict[str, Dataset]()
     for name in [*([] if recipe.data.streaming else ["train"]), *evaluated]:
-        table: Any = read_split(recipe, None if optional else columns, name)
+        table: Any = read_split(recipe, None, name)
+        there = [each for each in table.column_names if each not in ORIGIN]
+        table = undecoded(table, None if optional else columns, recipe.data.source)
         kept = {*select(table.column_names, columns, recipe.data.source), *optional}
         tables[name] = table.select_columns([each for each in table.column_names if each in kept])
+        read.columns = [each for each in tables[name].column_names if each not in ORIGIN]
+        used = {part for each in read.columns for part in (each, each.partition(".")[0])}
+        read.unused = [*dict.fromkeys(read.unused + [each for each in there if each not in used])]
     return tables
 
 
 def checked_tables(
-    tables: Mapping[str, Dataset], recipe: Recipe, checks: Checks
+    tables: Mapping[str, Dataset], recipe: Recipe, checks: Checks, read: ReadReport
 ) -> tuple[dict[str, Dataset], dict[str, Any]]:
     """Return the valid rows of tables, but no split whose classes are all -1, and the fields of their data set."""
     log, valid = RecordValidation(recipe.data.bad_records), dict[str, Dataset]()
@@ -49,16 +58,25 @@ def checked_tables(
             if isinstance(kind, ClassLabel) and checks.get(column) is check_class
         }
         if name != "train" and any({*table[column]} == {-1} for column in classes):
-            say(f"the {name} split of {recipe.data.source} is left out: all of its classes are -1")
+            read.left_out[f"rows of the {name} split, whose classes are all -1:"] = len(table)
         else:
             valid[name] = valid_rows(table, {**checks, **classes}, log, processes=recipe.data.workers or None)
-    return valid, public_names(recipe.data.source) | {"invalid_records": log}
+    return valid, public_names(recipe.data.source) | {"invalid_records": log, "read": read}
 
 
 def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the classes of the rows of each split by their names, and all classes in order."""
+    """Return the classes of the rows of each split by their names, and all classes in order.
+
+    ValueError where the first row, which was taken for a header, holds a text and a class.
+    """
     named = getattr(tables["train"].features[column], "names", None)
     labels = {name: [named[each] if named else str(each) for each in own[column]] for name, own in tables.items()}
+    text = recipe.text.column
+    if not named and " " in text.strip() and column in labels["train"]:
+        raise ValueError(
+            f"{recipe.data.source} has no header: {column!r} is a class, too, and the texts are called {text[:40]!r}; "
+            "put one before the first row, such as text,label"
+        )
     return labels, class_names(labels, recipe, column, named)
 
 

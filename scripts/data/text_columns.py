@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from qkv.scripts.data.columns import BRACKETS, UNPAIRED, as_numbers
 from qkv.scripts.data.corpus import STREAMED, Corpus, DataSet, Splits
-from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.own_tables import class_names, labels_of, valid_tables
+from qkv.scripts.data.pretrained import pretrained_classes
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.stream import Stream
@@ -30,6 +32,7 @@ from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import (
     RecordValidation,
     check_class,
+    check_flag,
     check_number,
     check_text,
     checked_columns,
@@ -37,6 +40,7 @@ from qkv.scripts.data.validation import (
 )
 from qkv.scripts.recipes.schema import Recipe
 
+MULTI_LABEL = "multi_label_classification"
 EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe sets another number
 
 
@@ -47,9 +51,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
     text, names = recipe.text, list[str]()
     columns = {"texts": text.column, "targets": text.target, "pairs": text.pair}
     columns = {role: column for role, column in columns.items() if column}
-    checks: dict[Any, Any] = dict.fromkeys(columns.values(), check_text)
-    if text.label:
-        checks[text.label] = check_number if recipe.model.config.get("problem_type") == "regression" else check_class
+    checks: dict[Any, Any] = dict.fromkeys(columns.values(), check_text) | label_checks(recipe)
     tables, facts = valid_tables(recipe, checks)
     lists: dict[str, Splits[Any]] = {
         role: {name: table[column][:] for name, table in tables.items()} for role, column in columns.items()
@@ -57,6 +59,10 @@ def read_corpus(recipe: Recipe) -> Corpus:
     strata: Splits[Any] = {}
     if numbers := read_numbers(tables, recipe):
         lists["numbers"] = numbers
+    elif has_several(recipe):
+        sets, names = sets_of_labels(tables, recipe)
+        lists["labels"] = {name: [[int(each in own) for each in names] for own in rows] for name, rows in sets.items()}
+        strata = rarest(sets)
     elif text.label:
         strata, names = labels_of(tables, recipe, text.label)
         numbered = {name: number for number, name in enumerate(names)}
@@ -65,7 +71,62 @@ def read_corpus(recipe: Recipe) -> Corpus:
     both = {name: list(map("\n".join, zip(*(own[name] for own in compared), strict=True))) for name in tables}
     division = divide_rows(text_sketches(both), recipe, tables, strata)
     divided: dict[str, Any] = {role: division.of_lists(own) for role, own in lists.items()}
+    if has_several(recipe):
+        of_rows = {name: [compress(names, row) for row in rows] for name, rows in divided["labels"].items()}
+        division.report["classes"] = class_counts({name: [*chain(*rows)] for name, rows in of_rows.items()})
     return Corpus(**facts, **divided, names=names, report=division.report)
+
+
+def has_several(recipe: Recipe) -> bool:
+    """Tell whether a text has any number of classes."""
+    return recipe.text.label is not None and recipe.model.config.get("problem_type") == MULTI_LABEL
+
+
+def label_checks(recipe: Recipe) -> dict[str, Any]:
+    """Return the check of each column of labels: classes, numbers, lists of classes, or several columns of 0 and 1."""
+    label = recipe.text.label
+    if label is None:
+        return {}
+    if has_several(recipe) and "," in label:
+        return dict.fromkeys(label.split(","), check_flag)
+    is_regression = recipe.model.config.get("problem_type") == "regression"
+    return {label: check_several if has_several(recipe) else check_number if is_regression else check_class}
+
+
+def sets_of_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[list[str]], list[str]]:
+    """Return the classes of each text, of a column of lists or of columns of 0 and 1, and all classes in order."""
+    label = str(recipe.text.label)
+    if "," in label:
+        columns, flags = label.split(","), dict[str, list[Any]]()
+        for name, table in tables.items():
+            rows = zip(*(map(check_flag, table[column]) for column in columns), strict=True)
+            flags[name] = [list(compress(columns, row)) for row in rows]
+        return flags, pretrained_classes(recipe.model.init, columns)
+    kind = getattr(tables["train"].features[label], "feature", None)
+    named = kind.names if isinstance(kind, ClassLabel) else None
+    sets = {name: [check_several(each) for each in table[label]] for name, table in tables.items()}
+    if named:
+        sets = {name: [[named[int(each)] for each in own] for own in rows] for name, rows in sets.items()}
+    return sets, class_names({name: chain(*rows) for name, rows in sets.items()}, recipe, label, named)
+
+
+def check_several(value: Any) -> list[str]:
+    """Return the classes of a text, perhaps none: a list of names, its JSON, or one name."""
+    if value is None or (isinstance(value, str) and not value.startswith("[")):
+        return [check_text(value)]
+    names = [] if value in ("[]", []) else as_list(value)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InvalidRecord(f"{twice[0]!r} twice, expected a list of the names of its classes")
+    return names
+
+
+def rarest(sets: Mapping[str, Sequence[Sequence[str]]]) -> Splits[str]:
+    """Return the class of each row that is rarest in the training split; empty for a row without one."""
+    counts = Counter(name for own in sets["train"] for name in set(own))
+    return {
+        split: [min(own, key=lambda name: (counts[name], name), default="") for own in rows]
+        for split, rows in sets.items()
+    }
 
 
 def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
@@ -78,7 +139,7 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
         return {}
     if kind is None and not any(number % 1 for number in as_numbers(tables["train"][column]) or ()):
         return {}
-    return {name: list(map(float, table[column])) for name, table in tables.items()}
+    return {name: list(map(check_number, table[column])) for name, table in tables.items()}
 
 
 def stream_corpus(recipe: Recipe) -> Corpus:
@@ -97,7 +158,9 @@ def stream_corpus(recipe: Recipe) -> Corpus:
         return replace(records, prepare=lambda part: prepare([record[column] for record in part]), length=length)
 
     names, texts = public_names(recipe.data.source), {"validation": kept} if kept else {}
-    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED))
+    there = read_split(recipe, None, streaming=True).column_names or []
+    found = ReadReport([column], [each for each in there if each not in (*ORIGIN, column)])
+    return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED), read=found)
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
@@ -132,10 +195,8 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     if isinstance(kind, ClassLabel):
         tags = {name: [[kind.names[int(tag)] for tag in own] for own in rows] for name, rows in tags.items()}
     known = class_names({name: chain(*rows) for name, rows in tags.items()}, recipe, label)
-    counts = Counter(tag for own in tags["train"] for tag in set(own))
-    rarest = {name: [min(own, key=lambda tag: (counts[tag], tag)) for own in rows] for name, rows in tags.items()}
     texts = {name: [" ".join(each) for each in own] for name, own in words.items()}
-    division = divide_rows(text_sketches(texts), recipe, tables, rarest)
+    division = divide_rows(text_sketches(texts), recipe, tables, rarest(tags))
     divided = division.of_lists(tags)
     numbers = {name: [list(map(known.index, own)) for own in rows] for name, rows in divided.items()}
     report = division.report | {"classes": class_counts({name: [*chain(*rows)] for name, rows in divided.items()})}

@@ -19,6 +19,7 @@ from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.recipes.schema import Recipe
 
 PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<mask>")
+CONTROL = f"^<(?=({'|'.join(word[1:] for word in SPECIAL)})$)"  # of a word that is spelled as one of them
 # The templates of encoders, and of encoder-decoders.
 ENCODER_TEMPLATE, SEQ2SEQ_TEMPLATE = f"{START} $A {END}", f"$A {END}"
 PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
@@ -70,6 +71,8 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"text.tokenizer={where!r} cannot be loaded ({reason}); {hint}") from None
     loaded.model_max_length = length
+    if is_trained_here(loaded):  # for a model with other needs
+        loaded.split_special_tokens = not set(needs) & TYPED
     if loaded.pad_token_id is None:
         # Padding is masked, so any token will do.
         loaded.pad_token = loaded.eos_token
@@ -134,7 +137,8 @@ def characters(texts: Sequence[str], size: int) -> Tokenizer:
 def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
     """Make a token of each word between spaces that occurs in the texts."""
     tokenizer = word_level({word for text in texts for word in text.split()}, size, "words")
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    apart = pre_tokenizers.Split(Regex(CONTROL), "isolated")  # a word <mask> that a person writes is unknown
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), apart])
     return tokenizer
 
 
@@ -160,12 +164,17 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 }  # fmt: skip
 
 
+def is_trained_here(tokenizer: Any) -> bool:
+    """Tell whether a tokenizer is of ours, by the numbers of its special tokens."""
+    return all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL))
+
+
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """Return the ids of each text, with the special tokens of the template."""
     if not texts:  # of a stream, where all records of a chunk were invalid
         return []
-    if all(tokenizer.convert_tokens_to_ids(word) == index for index, word in enumerate(SPECIAL)):
-        # Trained here: a text of HTML has <s> and </s>, too. Those of others are written into texts on purpose.
+    if is_trained_here(tokenizer):
+        # A text of HTML has <s> and </s>, too. Those of other tokenizers are written into texts on purpose.
         options["split_special_tokens"] = True
     rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in rows]

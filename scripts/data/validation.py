@@ -15,6 +15,7 @@ from PIL import Image
 
 from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomically
 from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.columns import COMMA, FLAGS, THOUSANDS
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.image import to_rgb, upright_image
 
@@ -40,11 +41,24 @@ def check_class(value: Any) -> Any:
     return check_number(value) if isinstance(value, float) else value
 
 
+def check_flag(value: Any) -> int:
+    """Return 1 for a row that has a class, and 0 for another."""
+    if value is None or value == "":
+        raise InvalidRecord("missing")
+    if str(value).lower() not in FLAGS:
+        raise InvalidRecord(f"{value!r}, expected 0 or 1")
+    return FLAGS[str(value).lower()]
+
+
 def check_number(value: Any) -> float:
-    """Return a number that is finite, perhaps spelled as text."""
+    """Return a number that is finite, perhaps spelled as text, also with a decimal comma."""
+    text = check_text(value).strip() if isinstance(value, str) else "" if isinstance(value, bool) else str(value)
+    if THOUSANDS.fullmatch(text):
+        raise InvalidRecord(f"{value!r} may have a decimal comma or thousands; write it with a point, or without")
     try:
-        number = float(check_text(value) if isinstance(value, str) else value if not isinstance(value, bool) else "")
-    except (TypeError, ValueError):
+        # Python reads 1_1 as 11.
+        number = float(text.replace(",", ".") if COMMA.fullmatch(text) else text.replace("_", "?"))
+    except ValueError:
         raise InvalidRecord("missing" if value is None else f"{value!r}, expected a number") from None
     if not isfinite(number):
         raise InvalidRecord(f"{value} is no finite number")

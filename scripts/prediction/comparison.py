@@ -1,5 +1,7 @@
-"""Intervals of metrics, and of differences between two models on the same rows, by a bootstrap over rows."""
+"""Intervals of metrics, and of differences between two models on the same rows."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,18 +9,81 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from qkv.scripts.common.tables import PLAIN
 from qkv.scripts.prediction.evaluation import Evaluation
-from qkv.scripts.tasks.metrics import METRICS, parts_by_row
+from qkv.scripts.tasks.metrics import METRICS, MISSED, SCORERS, parts_by_row
 
 Intervals = dict[str, tuple[float, float]]
+METHOD = "Wilson's for shares of rows, else percentiles of resampled rows"
+SHARES = ("accuracy", "exact_match")
+EQUAL = 1e-9  # the last bits of equal resamples differ, whose sums are taken in another order
+Z_SQUARED = 1.959964**2  # of the normal distribution, whose middle 95 % are within z
+# Metrics of found objects: rows without any say nothing of them. By name, whether predictions or references count.
+OF_OBJECTS = {"precision": (0,), "recall": (1,), "f1": (0, 1), "ap": (0, 1), "ap50": (0, 1), "ap75": (0, 1)}
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> Intervals:
-    """Return the 95 % interval of each metric, by a bootstrap over rows; none for a single row.
+    """Return the 95 % interval of each metric: Wilson's for a share of rows, else by a bootstrap over rows.
 
-    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals
+    Sources: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals; Wilson 1927,
+        Probable Inference, https://doi.org/10.1080/01621459.1927.10502953
     """
-    return intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
+    right = [row.get("correct") for row in evaluation.rows]
+    values, ranges = resampled(evaluation)(np.arange(len(right))), Intervals()
+    drawn = intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
+    for name, value in values.items():
+        if name in SHARES and None not in right and math.isclose(value, sum(right) / len(right)):
+            ranges[name] = wilson(sum(right), len(right))
+        elif bounds := bounds_of(name, value, drawn.get(name), evaluation):
+            ranges[name] = bounds
+    return ranges
+
+
+def bounds_of(
+    name: str, value: float, drawn: tuple[float, float] | None, evaluation: Evaluation, *, is_difference: bool = False
+) -> tuple[float, float] | None:
+    """Return the interval of resamples, or where they are all equal, as where all rows are right, Wilson's width.
+
+    None for metrics without bounds then, and for metrics that some resamples lack.
+    """
+    count, scale = len(evaluation.rows), 100.0 if name in SCORERS else 0.0 if name in PLAIN else 1.0
+    if drawn and not math.isclose(*drawn, abs_tol=EQUAL):
+        return drawn
+    if not scale or (drawn is None and count > 1):
+        return None
+    width = scale * width_of(name, evaluation)
+    return max(value - width, -scale if is_difference else 0.0), min(value + width, scale)
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a share."""
+    middle, whole = right + Z_SQUARED / 2, count + Z_SQUARED
+    half = math.sqrt(Z_SQUARED * (right * (count - right) / count + Z_SQUARED / 4))
+    return max((middle - half) / whole, 0.0), min((middle + half) / whole, 1.0)
+
+
+def width_of(name: str, evaluation: Evaluation) -> float:
+    """Return the width of Wilson's interval where all rows are alike, of the rows that count.
+
+    Errors of the classes of a macro average are independent, so their squares add up.
+
+    Source: Zou & Donner 2008, Construction of confidence limits about effect measures, §2
+    """
+    answers, sides = evaluation.answers, OF_OBJECTS.get(name)
+    if name == "f1_macro":
+        counts = [*Counter(each for own in answers for each in {reference for _, reference in own}).values()]
+    elif sides:
+        counts = [sum(any(holds(pair[side]) for pair in own for side in sides) for own in answers)]
+    else:
+        counts = [len(answers)]
+    return math.hypot(*(Z_SQUARED / (count + Z_SQUARED) for count in counts)) / len(counts)
+
+
+def holds(answer: Any) -> bool:
+    """Return whether an answer has an entity or an object; others always count."""
+    if isinstance(answer, dict):
+        return len(answer["boxes"]) > 0
+    return not isinstance(answer, list) or any(tag not in ("O", MISSED) for tag in answer)
 
 
 def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Iterator[list[dict[str, float]]]:
@@ -80,6 +145,8 @@ def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> di
     values, others = one.metrics(), other.metrics()
     drawn = bootstrap([one, other], resamples, seed)
     ranges = intervals_of({name: own[name] - their[name] for name in own.keys() & their} for own, their in drawn)
+    differences = {name: value - others[name] for name, value in values.items() if name in others}
     return {
-        name: {"value": values[name] - others[name], "interval": ranges.get(name)} for name in values if name in others
+        name: {"value": value, "interval": bounds_of(name, value, ranges.get(name), one, is_difference=True)}
+        for name, value in differences.items()
     }

@@ -9,6 +9,7 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.data.columns import NAMES
 from qkv.scripts.data.loading import read
+from qkv.scripts.data.text_columns import MULTI_LABEL
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import CONTACTS, ROLES, Source
 from qkv.scripts.recipes.loading import build, changed
@@ -66,7 +67,8 @@ def recipe_of(source: Source, options: Options) -> Recipe:
         fields |= {"name": "", "title": "", "data": source.name, "architecture": source.architecture}
         fields |= {"text": {"length": length, "tokenizer": "characters"}}
     if source.task == "text-classification":
-        kind = "regression" if source.model.config.num_labels == 1 else "single_label_classification"
+        one = "regression" if source.model.config.num_labels == 1 else "single_label_classification"
+        kind = MULTI_LABEL if source.model.config.problem_type == MULTI_LABEL else one
         fields["model"] = fields.get("model", {}) | {"problem_type": kind}
     return build(fields | ({"data": options["data"]} if "data" in options else {}))
 

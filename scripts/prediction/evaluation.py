@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from tqdm import tqdm
 
 from qkv.scripts.data.collate import IGNORED
@@ -45,6 +45,12 @@ class Evaluation:
         """Return whether each row has one of several classes."""
         rows = self.rows
         return bool(self.task.labels) and all(isinstance(row.get("prediction"), str) and "score" in row for row in rows)
+
+    def of_rows(self, numbers: Sequence[int]) -> "Evaluation":
+        """Return the evaluation of some rows alone."""
+        return Evaluation(
+            self.task, *([own[number] for number in numbers] for own in (self.sums, self.answers, self.rows))
+        )
 
     def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the task over chosen rows, with repetitions, or over all rows.
@@ -118,6 +124,8 @@ def losses_of_rows(task: Task, model: Any, outputs: Any, labels: Tensor) -> Tens
     due = labels != IGNORED
     if logits.shape == (len(labels), 1):
         due, losses = torch.ones_like(due), (logits[:, 0] - labels).square()
+    elif logits.shape == labels.shape and labels.is_floating_point():
+        losses = binary_cross_entropy_with_logits(logits, labels, reduction="none")
     elif logits.shape[:-1] == labels.shape:
         smoothing = getattr(model.config, "label_smoothing", 0.0)
         losses = cross_entropy(logits.movedim(-1, 1), labels, reduction="none", label_smoothing=smoothing)
@@ -142,7 +150,7 @@ def described(task: Task, outputs: Any, batch: Any, answers: Sequence[Answer]) -
     if "input_ids" in batch and hasattr(task.processor, "decode") and not task.in_batch_negatives:
         row["text"] = task.processor.decode(batch["input_ids"][0], skip_special_tokens=True)
     logits = getattr(outputs, "logits", None)
-    if task.labels and isinstance(logits, Tensor) and logits.dim() == 2:
+    if task.labels and isinstance(logits, Tensor) and logits.dim() == 2 and batch["labels"].dim() == 1:
         row["reference"], row["prediction"] = task.labels[int(batch["labels"][0])], task.labels[int(logits[0].argmax())]
     elif len(answers) == 1:
         row |= task.shown(answers[0])
@@ -159,6 +167,8 @@ def certainty(logits: Any, batch: Any) -> float | None:
     """Return the probability of the answer, of several tokens the mean; None where there are no classes."""
     if not isinstance(logits, Tensor) or logits.dim() not in (2, 3) or logits.shape[-1] == 1:
         return None
+    if isinstance(batch.get("labels"), Tensor) and batch["labels"].shape == logits.shape:  # a yes or no for each class
+        return float(logits.float().abs().sigmoid().mean())
     best = logits.float().softmax(-1).amax(-1)[0]
     for name, ignored in (("labels", IGNORED), ("attention_mask", 0)) if logits.dim() == 3 else ():
         column = batch.get(name)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from qkv.scripts.data.tokenization import tokenize
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
@@ -45,18 +46,18 @@ def generate_tokens(
 
 def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
     """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
-    tokenizer, limit, end = source.tokenizer, positions(source), ""
+    tokenizer, limit, end = source.tokenizer, positions(source), list[int]()
     tokenizer.padding_side = "right"
     if source.task == "text-generation":
         tokenizer.padding_side = "left"
         # The token between a prompt and its response, where a run learned from both.
-        end = tokenizer.bos_token or "" if source.columns.get("target") else ""
+        end = [tokenizer.bos_token_id] if source.columns.get("target") and tokenizer.bos_token else []
         if limit:  # room for the generated text
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
-    texts, room = [text + end for text in texts], {"max_length": limit} if limit else {}
-    tokens = tokenizer(texts, return_tensors="pt", truncation=True, padding=len(texts) > 1, **room)
-    tokens.pop("token_type_ids", None)
+    room = {"max_length": max(limit - len(end), 1)} if limit else {}
+    rows = [[*row.tolist(), *end] for row in tokenize(tokenizer, texts, truncation=True, **room)]
+    tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import InvalidRecord, attempt
-from qkv.scripts.data.text_columns import as_list
+from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
+from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
@@ -65,6 +66,8 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         text = text.replace("{mask}", mask)
         if mask not in text:
             raise InvalidRecord(f"no {mask} to fill; write it where a word is to be predicted")
+        if taken := [word for word in SPECIAL if word in text.replace(mask, "") and is_trained_here(source.tokenizer)]:
+            raise InvalidRecord(f"{taken[0]}, a control token of the model beside {mask}; leave it out")
     return text
 
 
@@ -96,8 +99,16 @@ def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: 
 
 
 def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
-    """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number."""
+    """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number, or
+    all classes whose probability reaches the threshold.
+    """
     arguments: dict[str, Any] = {"top_k": 1} | ({"truncation": True} if source.medium == "text" else {})
+    if source.medium == "text" and source.model.config.problem_type == MULTI_LABEL:
+        for answer in piped(source, inputs, options, **arguments | {"top_k": None, "function_to_apply": "sigmoid"}):
+            scores = dict(sorted((each["label"], each["score"]) for each in answer))
+            has = [label for label in scores if scores[label] >= options.get("threshold", THRESHOLD)]
+            yield {"prediction": has, "scores": scores}
+        return
     if is_regression := source.medium == "text" and source.model.config.num_labels == 1:
         arguments["function_to_apply"] = "none"
     if source.task == "zero-shot-image-classification":

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_json
 from qkv.scripts.common.files import RECORD
-from qkv.scripts.common.heads import HEADS, Head
+from qkv.scripts.common.heads import HEADS, Head, head_for
 from qkv.scripts.common.words import either
 
 CONTACTS = "contact-prediction"
@@ -105,8 +105,10 @@ def read_by(model: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
-    """Open a model without loading its weights; ValueError where there is none, or it has no task."""
+def open_source(
+    name: str, revision: str | None = None, *, trust_remote_code: bool = False, task: str | None = None
+) -> Source:
+    """Open a model without loading its weights; ValueError where there is none, or it is for another `task` or none."""
     is_here = Path(name).expanduser().is_dir()
     folder = Path(name).expanduser() if is_here else located(name, revision)
     if not (folder / CONFIG).is_file():
@@ -120,7 +122,10 @@ def open_source(name: str, revision: str | None = None, *, trust_remote_code: bo
         options["revision"] = commit
     record = Path(name).expanduser() / RECORD
     known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    return Source(name, folder, *head_of(name, folder, options), known, options)
+    head, model_class = head_of(name, folder, options)
+    if task is not None and head_for(task).task != head.task:
+        raise ValueError(f"task={task}: {name} is for {head.task}; leave task= out, or give a model for {task}")
+    return Source(name, folder, head, model_class, known, options)
 
 
 def head_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[Head, str]:

@@ -32,7 +32,7 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
         pandas.DataFrame(table.rows)
         table.save("probes.svg")
 
-    Over the real queries of the batch: `entropy` of attention in nats; `distance`, the mean distance in tokens, in
+    Over the real queries of the batch: `entropy` of attention in bits; `distance`, the mean distance in tokens, in
     images in patches and without class tokens; `first_token`, attention of later queries to the first token of their
     row, in cross-attention of all queries. `induction` of causal language models, on random tokens.
 

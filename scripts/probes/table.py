@@ -8,12 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
+from qkv.scripts.attention.statistics import COLOURS
 from qkv.scripts.common import extras
 from qkv.scripts.common.files import write_atomically
 
 Row = dict[str, Any]
 # Width and height of a panel, and panels in a row.
-WIDTH, HEIGHT, ROW = 3.6, 2.9, 4
+WIDTH, HEIGHT, ROW = 3.6, 3.2, 4
+# The unit of each probe, the end of its scale where that is fixed, and its meaning.
+PROBES: dict[str, tuple[str, float | None, str]] = {
+    "entropy": ("bits", None, "0 if one key gets all the weight"),
+    "distance": ("positions", None, "mean distance from query to key"),
+    "first_token": ("weight", 1.0, "weight of the first token of the row"),
+    "induction": ("weight", 1.0, "weight of the token after an equal one"),
+}
 
 
 @dataclass
@@ -51,7 +59,7 @@ class ProbeTable:
         figure.suptitle(f"probes of {self.model}")
         for number, ((probe, stack), own) in enumerate(panels.items(), 1):
             axis = figure.add_subplot(rows, columns, number)
-            axis.set_title(f"{probe.replace('_', ' ')}, {stack}", fontsize=9)
+            axis.set_title(f"{probe.replace('_', ' ')}, {stack}\n{PROBES[probe][2]}", fontsize=9)
             draw_map(axis, own)
         return figure
 
@@ -63,12 +71,14 @@ class ProbeTable:
 
 
 def draw_map(axis: Any, rows: list[Row]) -> None:
-    """Draw the values of layers and heads; a head without a value stays white."""
+    """Draw the values of layers and heads, layer 0 at the top; a head without a value stays white."""
     layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
     values = [[math.nan] * heads for _ in range(layers)]
     for row in rows:
         values[row["layer"]][row["head"]] = row["value"]
-    axis.figure.colorbar(axis.imshow(values, aspect="auto", origin="lower", vmin=0), ax=axis)
+    unit, most, _ = PROBES[rows[0]["probe"]]
+    shown = axis.imshow(values, cmap=COLOURS, aspect="auto", vmin=0, vmax=most)
+    axis.figure.colorbar(shown, ax=axis, label=unit)
     axis.set(xlabel="head", ylabel="layer")
     for side in (axis.xaxis, axis.yaxis):
         side.get_major_locator().set_params(integer=True)

@@ -12,6 +12,7 @@ import yaml
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.files import RECORD
+from qkv.scripts.common.heads import HEADS, head_for
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
@@ -57,12 +58,29 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
     own, typed = values.get("data"), set()
+    overrides, task = [word for word in overrides if not word.startswith("task=")], task_word(overrides)
+    if task is not None:
+        assign(values, "architecture", architecture_for(task, str(values.get("architecture", ""))))
+        if kind := {"regression": "regression", "multi-label": "multi_label_classification"}.get(task):
+            assign(values, "model.problem_type", kind)
     for key, value in pairs(resolve(overrides)):
         assign(values, key, value)
         typed.add(key)
     if values.get("data") != own:
         values |= dict.fromkeys(set(STORY) - typed, "")
     return build({"name": path.stem, **values})
+
+
+def task_word(words: Sequence[str]) -> str | None:
+    """Return the last task that `task=` names, if any; ValueError for an unknown one."""
+    task = next((word.removeprefix("task=") for word in reversed(words) if word.startswith("task=")), None)
+    return task if task is None or head_for(task) else None
+
+
+def architecture_for(task: str, architecture: str) -> str:
+    """Return the architecture of the same family for another task."""
+    endings = [head.ending for head in HEADS if architecture.endswith(head.ending)]
+    return architecture.removesuffix(endings[0] if endings else "") + head_for(task).ending
 
 
 def missing(name: str) -> str:

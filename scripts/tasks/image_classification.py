@@ -28,7 +28,8 @@ class ImageClassification(Task):
 
     def __init__(self, recipe: Recipe, data: ImageData) -> None:
         self.images, self.recipe = data, recipe
-        super().__init__(data, {"train": data.train, **data.splits}, data.processor, data.config, data.labels)
+        metrics = ("f1_macro",) if data.report else ()  # classes of own data may be unbalanced
+        super().__init__(data, {"train": data.train, **data.splits}, data.processor, data.config, data.labels, metrics)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         if self.images.collate:

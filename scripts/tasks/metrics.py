@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
-from itertools import count, zip_longest
+from itertools import chain, count, zip_longest
 from operator import eq
 from typing import Any
 
@@ -23,6 +23,7 @@ from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from qkv.scripts.common.words import did_you_mean
 
@@ -37,6 +38,20 @@ def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> f
     """Return the mean F1 of the classes, 0 for a class without a hit; `MISSED` is no class."""
     classes = sorted({*predictions, *references} - {MISSED}) if MISSED in predictions else None
     return f1_score(references, predictions, labels=classes, average=average, zero_division=0)
+
+
+def multi_label(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
+    """Score sets of classes: F1 over all classes (micro), the mean of their F1 (macro), and the share of equal sets."""
+    known, found, classes = binarized(references, predictions)
+    means = ("micro", "macro") if classes else ()
+    scores = {f"f1_{mean}": float(f1_score(known, found, average=mean, zero_division=0)) for mean in means}
+    return {"f1_micro": 0.0, "f1_macro": 0.0, **scores, "exact_match": float((known == found).all(1).mean())}
+
+
+def binarized(*sides: Sequence[Any]) -> tuple[Any, ...]:
+    """Return sets of classes as rows of 0 and 1, those of each side, and the classes of the columns."""
+    classes = sorted({*chain(*chain(*sides))})
+    return *(MultiLabelBinarizer(classes=classes).fit_transform(sets) for sets in sides), classes
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -160,6 +175,7 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
     "accuracy": accuracy_score,
     "f1_macro": partial(f1, average="macro"),
     "f1_weighted": partial(f1, average="weighted"),
+    "multi_label": multi_label,
     "exact_match": exact_match,
     "perplexity": perplexity,
     "bits_per_byte": bits_per_byte,
@@ -180,7 +196,7 @@ BOXES = {"boxes": List(List(NUMBER)), "labels": List(NUMBER)}
 # Types of a prediction and a reference, by metric; others compare texts, classes or numbers.
 TYPES: dict[str, list[tuple[Any, Any]]] = {
     **dict.fromkeys(("bleu", "chrf"), [(STRING, STRING), (STRING, List(STRING))]),
-    "seqeval": [(List(STRING), List(STRING))],
+    **dict.fromkeys(("seqeval", "multi_label"), [(List(STRING), List(STRING))]),
     "contacts": [(List(List(NUMBER)), List(List(NUMBER)))],
     "average_precision": [(BOXES | {"scores": List(NUMBER)}, BOXES)],
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
+from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
@@ -44,14 +44,14 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
-            raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers")
+            raise ValueError(f"data={corpus.name!r} has no targets to write; name their column: text.target=…")
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
         self.tokenizer = tokenizer_for(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, length = corpus, recipe.text.length
         self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
         metrics = SENTENCES if any(" " in target for target in learned[1]) else WORDS
-        self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
+        self.fills = {"input_ids": padding_of(self.tokenizer), "labels": IGNORED}
         splits, start, lengths = {}, 0, {}
         for name, texts in corpus.texts.items():
             rows = {"input_ids": texts, "labels": corpus.targets[name]}

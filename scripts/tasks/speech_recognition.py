@@ -183,7 +183,8 @@ def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[
     tables = division.of_tables(tables)
     if recipe.text.column != "text":
         tables = {name: table.rename_column(recipe.text.column, "text") for name, table in tables.items()}
-    return replace(data, invalid_records=facts["invalid_records"], report=division.report), tables
+    facts = {name: facts[name] for name in ("invalid_records", "read")}
+    return replace(data, **facts, report=division.report), tables
 
 
 def extractor_for(init: str | None) -> Any:

@@ -2,16 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qkv.scripts.data.collate import pad_with_mask, padded_columns
+from qkv.scripts.data.collate import pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.pretrained import is_regression
+from qkv.scripts.data.text_columns import MULTI_LABEL, has_several
 from qkv.scripts.data.tokenization import (
     ENCODER_TEMPLATE,
     PAIR_TEMPLATE,
@@ -36,7 +38,7 @@ class TextTask(Task):
         pair = PAIR_TEMPLATE if corpus.pairs else ""
         self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=pair)
         tokenizer = self.tokenizer
-        self.fills = {"input_ids": tokenizer.pad_token_id}
+        self.fills = {"input_ids": padding_of(tokenizer)}
         self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
         config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
@@ -70,7 +72,7 @@ class TextTask(Task):
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         batch = pad_with_mask(records, self.fills)
         width = batch["input_ids"].shape[1]
-        return {name: column[:, :width] if column.dim() > 1 else column for name, column in batch.items()}
+        return {name: own if name == "labels" else own[:, :width] for name, own in batch.items()}
 
     def count(self, batch: Batch) -> int:
         return len(batch["labels"])
@@ -91,6 +93,23 @@ class TextClassification(TextTask):
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the predicted class of each text, and its label."""
         return list(zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True))
+
+
+class MultiLabelClassification(TextTask):
+    """Learn which of several classes each text has, by a sigmoid for each; a class is predicted from 0.5 on."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        config = {"problem_type": MULTI_LABEL}
+        super().__init__(recipe, corpus, labels=list(corpus.names), metrics=("multi_label",), config=config)
+
+    def targets(self, split: str) -> Tensor:
+        """Return 1 for each class of a text, and 0 for the others."""
+        return torch.tensor(self.corpus.labels[split], dtype=torch.float32).reshape(-1, len(self.corpus.names))
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the names of the predicted classes of each text, and of its classes."""
+        both = zip((outputs.logits >= 0).tolist(), batch["labels"].bool().tolist(), strict=True)
+        return [(list(compress(self.labels, one)), list(compress(self.labels, own))) for one, own in both]
 
 
 def regression_head(model: nn.Module) -> nn.Linear:
@@ -156,5 +175,6 @@ def rescale(head: nn.Linear, mean: float, deviation: float) -> None:
 
 
 def text_classification(recipe: Recipe, corpus: Corpus) -> TextTask:
-    """Make the task of a classifier of texts, or of a regression where there are numbers."""
-    return (TextRegression if corpus.numbers else TextClassification)(recipe, corpus)
+    """Make the task of a classifier of texts, with one class or several, or of a regression where there are numbers."""
+    several = MultiLabelClassification if has_several(recipe) else TextClassification
+    return (TextRegression if corpus.numbers else several)(recipe, corpus)

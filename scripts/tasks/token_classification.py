@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns
+from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenize, tokenizer_for
@@ -29,7 +29,7 @@ class TokenClassification(Task):
         self.tagged, self.length = data, recipe.text.length
         texts = [" ".join(words) for words in data.words.get("train", [])]
         self.tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE)
-        self.fills = {"input_ids": self.tokenizer.pad_token_id, **dict.fromkeys(("labels", "_tags", "_read"), IGNORED)}
+        self.fills = {"input_ids": padding_of(self.tokenizer), **dict.fromkeys(("labels", "_tags", "_read"), IGNORED)}
         self.entities = all(name == "O" or name[:2] in ("B-", "I-") for name in data.names)
         metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
         splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}

@@ -5,6 +5,7 @@ parallelism some heads and intermediate units of every layer. Processes of a ten
 """
 
 import ctypes
+import os
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from transformers.distributed import DistributedConfig
 
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
+from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.distributed import model_class
 from qkv.scripts.training.trackers import tracker_names
@@ -49,6 +51,11 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
         project_dir="runs",  # replaced by the run folder, which is opened later
         fsdp_plugin=fsdp,
     )
+    local, cores = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), os.cpu_count() or 1
+    if accelerator.num_processes == 1 and parse_flag_from_env("ACCELERATE_USE_CPU"):
+        say("accelerate launch --cpu starts one process, whatever --num_processes says; cpu.yaml of qkv starts several")
+    elif accelerator.device.type == "cpu" and local > cores:
+        say(f"warning: {local} processes share {cores} cores and wait for each other; start {cores} or fewer")
     if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         enable_fsdp_on_cpu(accelerator, fsdp)
     if (size := recipe.compute.tensor_parallel) > 1:

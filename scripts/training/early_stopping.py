@@ -24,14 +24,18 @@ class EarlyStopping:
     results: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def update(self, step: int, results: dict[str, dict[str, float]]) -> bool:
-        """Record an evaluation, and return whether it is the best so far; any number is better than NaN."""
+        """Record an evaluation, and return whether it is the best so far, of equal ones that of the lowest loss.
+
+        Any number is better than NaN.
+        """
         values = {f"{split} {name}": value for split, metrics in results.items() for name, value in metrics.items()}
         if self.metric is not None and self.metric not in values:
             raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
         value = None if self.metric is None else values[self.metric]
-        lower = str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER
-        best = math.nan if self.best is None else self.best
-        if math.isnan(best) or value is None or (value < best if lower else value > best):
+        split, _, name = str(self.metric).rpartition(" ")
+        best, sign = math.nan if self.best is None else self.best, -1 if name in LOWER_IS_BETTER else 1
+        loss, least = (own.get(split, {}).get("loss", 0.0) for own in (results, self.results))
+        if math.isnan(best) or value is None or (sign * value, -loss) > (sign * best, -least):
             self.best, self.step, self.waited, self.results = value, step, 0, results
             return True
         self.waited += 1

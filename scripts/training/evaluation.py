@@ -21,13 +21,14 @@ def no_cache(model: nn.Module) -> dict[str, bool]:
 
 
 @torch.no_grad()
-def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
-    """Compute the metrics of a split in batches of `size`, every n-th on each of n processes."""
+def evaluate(
+    accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int, every: list[Answer]
+) -> dict[str, float]:
+    """Compute the metrics of a split in batches of `size`, every n-th on each of n processes; add to `every` answer."""
     rank, processes = data_parallel(accelerator)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
-    was_training = model.training
-    options = no_cache(accelerator.unwrap_model(model, keep_torch_compile=False))
+    was_training, options = model.training, no_cache(accelerator.unwrap_model(model, keep_torch_compile=False))
     model.eval()
     for first in range(0, len(split), size)[::processes]:
         # Idle ranks run a dummy batch, so that the collectives of sharded models match.
@@ -52,4 +53,5 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
     parts: list[Any] = gather_object([(dict(sums), answers)])[:: tensor_parallel_size(accelerator)]
     names = sorted({name for part, _ in parts for name in part})
     totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}
-    return task.measure(totals, [answer for _, answered in parts for answer in answered])
+    every += [answer for _, answered in parts for answer in answered]
+    return task.measure(totals, every)

@@ -19,6 +19,7 @@ from qkv.scripts.training.record import METRICS
 from qkv.scripts.training.trackers import start_trackers
 
 SECONDS = 10.0  # between two lines of progress in a file
+COLOURS = {"train": "C0", "validation": "C1", "test": "C2"}
 
 
 def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
@@ -63,6 +64,7 @@ class MetricLogger:
             self.shown["loss"] = sum(self.losses) / len(self.losses)
             self.losses.clear()
             self.write(
+                step.number,
                 step=step.number,
                 loss=self.shown["loss"],
                 lr=step.learning_rate,
@@ -72,10 +74,10 @@ class MetricLogger:
             )
         self.show(step.number)
 
-    def log_evaluation(self, number: int, results: dict[str, dict[str, float]]) -> None:
-        """Log the metrics of each split after that many steps."""
+    def log_evaluation(self, number: int, results: dict[str, dict[str, float]], kept: int | None = None) -> None:
+        """Log the metrics of each split after that many steps, with the weights of step `kept` or else these."""
         for split, metrics in results.items():
-            self.write(step=number, split=split, **metrics)
+            self.write(number, step=number if kept is None else kept, split=split, **metrics)
             self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
         self.show(number)
 
@@ -87,15 +89,15 @@ class MetricLogger:
         """Restore a state."""
         self.losses, self.tokens, self.shown = (state[key] for key in ("losses", "tokens", "shown"))
 
-    def write(self, **line: Any) -> None:
-        """Append a line to the metrics, and send it to the trackers."""
+    def write(self, number: int, **line: Any) -> None:
+        """Append a line to the metrics, and send it to the trackers, which take no step before the last `number`."""
         if self.accelerator.is_main_process:
             # Unbuffered, or a training that is killed leaves half a line.
             with full_disk_named(self.path), self.path.open("ab", buffering=0) as file:
                 file.write(json.dumps(line).encode() + b"\n")
             split = line.get("split", "train")
             values = {f"{split}/{name}": value for name, value in line.items() if name not in ("step", "split")}
-            self.accelerator.log(values, step=line["step"])
+            self.accelerator.log(values, step=number)
 
     def show(self, number: int) -> None:
         """Show the latest metrics and the best."""
@@ -104,8 +106,8 @@ class MetricLogger:
         self.progress.update(number - self.progress.n)
 
 
-def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
-    """Plot losses by step, and every other metric that was logged more than once, from a run's metrics."""
+def draw_curve(lines: list[dict[str, Any]], path: Path, kept: int | None = None) -> None:
+    """Plot losses by step, and every other metric that was logged more than once, and mark the step that is kept."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {"loss": {}}
     for line in lines:
         for name in line.keys() - {"step", "split"} if "split" in line else ("loss",):
@@ -114,10 +116,11 @@ def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
     names = ["loss", *sorted(set(several) - {"loss"})]
     figure = Figure(figsize=(5 * len(names), 3.5), layout="constrained")
     for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        for split, points in sorted(curves[name].items(), key=lambda item: (item[0] != "train", item[0])):
-            axis.plot(
-                *zip(*points, strict=True), label=split, **({"linewidth": 1} if split == "train" else {"marker": "."})
-            )
+        for split, points in sorted(curves[name].items(), key=lambda item: [*COLOURS, item[0]].index(item[0])):
+            style: Any = {"linewidth": 1} if split == "train" else {"marker": "."}
+            axis.plot(*zip(*points, strict=True), label=split, color=COLOURS.get(split), **style)
+        if kept is not None:
+            axis.axvline(kept, color="gray", linestyle=":", label=f"step {kept}, whose weights are kept")
         axis.set(xlabel="step", title=name, yscale="log" if name == "loss" else "linear")
         axis.grid(alpha=0.3)
         axis.legend()

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import data_parallel, prepare, reduce_sum
 from qkv.scripts.training.evaluation import evaluate, no_cache
 from qkv.scripts.training.sampler import Share
@@ -106,10 +106,10 @@ class Loop:
         loss = reduce_sum(accelerator, torch.stack(losses).sum())
         return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save))
 
-    def evaluate(self, split: Examples) -> dict[str, float]:
-        """Compute the metrics of a split, in batches of the size of training."""
+    def evaluate(self, split: Examples, kept: list[Answer] | None = None) -> dict[str, float]:
+        """Compute the metrics of a split, in batches of the size of training, and append its answers to `kept`."""
         size = self.recipe.optimization.batch_size // self.recipe.optimization.accumulate
-        return evaluate(self.accelerator, self.model, self.task, split, size)
+        return evaluate(self.accelerator, self.model, self.task, split, size, [] if kept is None else kept)
 
     def close(self) -> None:
         """End the training, on all processes together; DDP first, or torch 2.13 may deadlock in gloo's threads."""

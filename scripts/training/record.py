@@ -16,6 +16,8 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
 from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.data.splits.seen import HASHES
+from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
@@ -59,7 +61,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "parameters": model.num_parameters(),
         "task": describe_task(task),
         "signatures": signatures(task.metrics),
-        "data": describe_data(task),
+        "data": describe_data(task, recipe),
         "seed": recipe.seed,
         "device": device(accelerator),
         "versions": versions(),
@@ -77,13 +79,28 @@ def describe_task(task: Task) -> dict[str, Any]:
     return facts | {"sample": task.sample()} | ({"dataset": re.split("[:@]", data.name)[0]} if data.source else {})
 
 
-def describe_data(task: Task) -> dict[str, Any]:
-    """Return the sizes and the hash of the data, and for your own data the report of their splits."""
+def read_lines(task: Task, recipe: Recipe) -> dict[str, str]:
+    """Return the table of what was read of own data, and how often the training sees it; empty for example data."""
+    if not task.data.report:
+        return {}
+    facts, plan, cut = {"sizes": task.sizes(), **task.data.report}, recipe.optimization, task.truncated
+    lines = task.data.read.lines(facts, task.data.invalid_records.summary()["reasons"], truncated_sentence(cut))
+    rows = facts["sizes"].get("train")
+    epochs = f", {plan.max_steps * plan.batch_size / rows:.3g} epochs" if rows else ""
+    return {**lines, "training": f"{plan.max_steps:,} steps of {plan.batch_size}{epochs}"}
+
+
+def describe_data(task: Task, recipe: Recipe) -> dict[str, Any]:
+    """Return the sizes and the hash of the data, and for your own data what was read of them and how they are split."""
     facts = {"sizes": task.sizes(), "sha256": fingerprint_of(task), **task.data.report}
+    if read := read_lines(task, recipe):
+        facts["read"] = read
     if task.truncated:
         facts["truncated"] = task.truncated
-    if task.data.report and "classes" in facts and task.kind != "object-detection":
+    has_one = task.kind != "object-detection" and "multi_label" not in task.metrics
+    if task.data.report and "classes" in facts and has_one:
         facts["majority"] = majority(facts["classes"])
+    facts.pop(HASHES, None)
     return facts
 
 

@@ -4,9 +4,10 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from glob import escape
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
@@ -69,6 +71,21 @@ def lock(file: IO[str], folder: Path) -> None:
         raise FileExistsError(f"another training writes to {folder}; wait for it, or give another out=") from None
     except OSError:  # a file system without locks
         return
+
+
+def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
+    """Print which run of the same training was stopped, for a training that starts anew because it names no `out=`."""
+    is_new = recipe.output.folder is None and recipe.output.resume == "auto" and is_first_process()
+    found = Path("runs").glob(f"{escape(recipe.name)}-*/{CHECKPOINTS}/*/{STATE}") if is_new else ()
+    for path in sorted(found, reverse=True):
+        folder = path.parents[2]
+        with suppress(OSError, ValueError, KeyError), (folder / CHECKPOINTS / LOCK).open("a") as file:
+            lock(file, folder)  # or it is being trained
+            check_same_training(state := json.loads(path.read_text(encoding="utf-8")), record, folder)
+            if not (folder / RECORD).exists():
+                done = f"step {state['step']} of {state['recipe']['max_steps']}"
+                say(f"{folder} is this training, stopped after {done}; this command with out={folder} goes on there")
+                return
 
 
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:

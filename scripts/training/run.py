@@ -1,6 +1,6 @@
 """Train a recipe: load its data, build its model, take the steps, evaluate and save."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +16,36 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import replacing
 from qkv.scripts.common.phases import phase, say
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.data.splits.division import sentence as split_sentence
+from qkv.scripts.data.splits.seen import write_seen
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.tasks.class_scores import class_scores
+from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, keep_freed_memory, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
-from qkv.scripts.training.record import Clock, describe, read_metrics, write_record
-from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
+from qkv.scripts.training.record import Clock, describe, read_lines, read_metrics, write_record
+from qkv.scripts.training.resume import (
+    CheckpointManager,
+    finished_record,
+    locked_folder,
+    should_save,
+    tell_of_stopped_run,
+)
 from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
 
 CURVE = "curve.png"
+FEW_ROWS = 30  # by fewer the best step is chosen at random
+UNBALANCED = 3  # times the rarest class that the most frequent has
 # The architectures that can be trained; the dual encoder has no head.
 TRAINED = [name for name in modeling.__all__ if "For" in name or name == "QkvDualEncoderModel"]
 
@@ -65,7 +75,7 @@ class Run:
         with replacing(self.folder) as folder:
             self.model.save_pretrained(folder)
             self.task.processor.save_pretrained(folder)
-            draw_curve(read_metrics(self.folder), folder / CURVE)
+            draw_curve(read_metrics(self.folder), folder / CURVE, self.record["steps"]["kept"])
             products = self.task.products(self.model, folder)
         pictures = {CURVE: "Loss and metrics by optimizer step", **products}
         self.record["pictures"] = {name: text for name, text in pictures.items() if name.endswith(".png")}
@@ -127,9 +137,9 @@ def train(
     accelerator = build_accelerator(recipe)
     keep_freed_memory(accelerator.device)
     task = load_task(recipe)
-    if task.data.report:
-        say(split_sentence(task.data.report))
     recipe = with_max_steps(recipe, task.train)
+    if (lines := read_lines(task, recipe)) and accelerator.is_main_process:
+        print_table(f"read of {task.data.name}", lines)
     if told := truncated_sentence(task.truncated):
         say(f"{'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}")
     check_metric(recipe.output.watch, task.splits)
@@ -138,6 +148,7 @@ def train(
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
+    tell_of_stopped_run(recipe, record)
     with locked_folder(recipe, accelerator) as folder:
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
@@ -196,28 +207,53 @@ def fit(loop: Loop, run: Run) -> None:
     if early_stopping.step != loop.done:
         manager.load_best()
     # Once, with the final weights, so that the test split decides nothing.
+    answers: list[Answer] = []
     with phase("evaluating the test split"):
-        tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
-    logger.log_evaluation(loop.done, tested)
+        tested = {name: loop.evaluate(split, answers) for name, split in loop.task.splits.items() if name == "test"}
+    logger.log_evaluation(loop.done, tested, early_stopping.step)
     check_losses({**early_stopping.results, **tested})
     if early_stopping.sentence:
         say(f"the weights that are kept are those of the {early_stopping.sentence}")
+        for advice in advice_on_choice(loop.task.sizes(), run.record["data"], loop.recipe.output.watch or ""):
+            say(advice)
     run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
-    run.record |= results(manager, tested)
+    run.record |= results(manager, tested, answers)
     loop.close()
     if run.is_main:
+        write_seen(run.folder, run.task.data.report, loop.recipe.model.init)
         run.finish()
 
 
-def results(manager: CheckpointManager, tested: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Return the metrics, steps and times of a training for its record."""
-    stopping = manager.early_stopping
+def advice_on_choice(sizes: Mapping[str, int | None], data: Mapping[str, Any], watch: str) -> Iterator[str]:
+    """Yield a sentence where few rows chose the step that is kept, and where accuracy did among unbalanced classes."""
+    split, _, metric = watch.partition(" ")
+    if (rows := sizes[split]) and rows < FEW_ROWS:
+        yield (
+            f"warning: {rows} rows of the {split} split chose this step, one of which moves an accuracy by "
+            f"{1 / rows:.0%}; a larger holdout= chooses better, and watch=null keeps the last step"
+        )
+    counts = data.get("classes", {}).get("train", {})
+    if metric == "accuracy" and counts and max(counts.values()) > UNBALANCED * min(counts.values()):
+        rare = min(counts, key=counts.__getitem__)
+        yield (
+            f"the classes are unbalanced, {max(counts.values())} to {counts[rare]} rows, and accuracy hardly sees "
+            f"{rare!r}; watch='{split} f1_macro' keeps the step of the best mean over classes"
+        )
+
+
+def results(
+    manager: CheckpointManager, tested: dict[str, dict[str, float]], answers: Sequence[Answer]
+) -> dict[str, Any]:
+    """Return the metrics, steps and times of a training for its record, and for own data the scores of each class."""
+    stopping, task = manager.early_stopping, manager.loop.task
+    classes = class_scores(answers, task.labels, task.metrics) if task.data.report else {}
     return {
+        **({"by_class": {"test": classes}} if classes else {}),
         "metrics": {**stopping.results, **tested},
         "steps": {"taken": manager.loop.done, "kept": stopping.step},
         "best": {"metric": stopping.metric, "value": stopping.best} if stopping.metric else None,
-        "bad_records": manager.loop.task.data.invalid_records.summary(),
+        "bad_records": task.data.invalid_records.summary(),
         "resumed": list(manager.resumed),
         "time": {f"training_{name}": seconds for name, seconds in manager.clock.read().items()},
     }

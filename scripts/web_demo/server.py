@@ -26,10 +26,10 @@ SCORED: dict[str, dict[str, Any]] = {
 }
 # Components of the inputs, by medium and by task, and of the answers.
 TEXTBOX = partial(gr.Textbox, lines=3, max_length=10_000)
-SCORE = partial(gr.Slider, 0.01, 1, 0.5, label="Least score")
+SCORE = partial(gr.Slider, 0.01, 1, 0.5, label="Minimum score")
 WRITTEN = {
-    "max_new_tokens": partial(gr.Slider, 1, 256, 64, step=1, label="Most tokens"),
-    "temperature": partial(gr.Slider, 0, 2, 0, label="Temperature (0: the most probable tokens)"),
+    "max_new_tokens": partial(gr.Slider, 1, 256, 64, step=1, label="Maximum number of new tokens"),
+    "temperature": partial(gr.Slider, 0, 2, 0, label="Temperature (0: always the most probable token)"),
 }
 INPUTS: dict[str, dict[str, Any]] = {
     "text": {"text": partial(TEXTBOX, label="Text")},
@@ -116,6 +116,8 @@ def inputs_of(source: Source) -> Values:
     labels = (getattr(source.model.config, "id2label", None) or {}).values()
     if source.task == "image-classification" and all(CHARACTER.fullmatch(str(label)) for label in labels):
         wanted["drawing"] = partial(SKETCHPAD, height=400, brush=gr.Brush(13, ["#000000"]))
+    if "target" in source.columns and "text" in source.columns:  # as question, answer
+        wanted["text"] = partial(TEXTBOX, label=source.columns["text"])
     if source.task == "text-classification" and "pair" in source.columns:
         wanted["pair"] = partial(TEXTBOX, label="Second text")
     made = {name: make() for name, make in wanted.items()}
@@ -133,7 +135,8 @@ def page_of(source: Source) -> gr.Blocks:
         gr.Markdown(f"# {source.public_name}\n{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}")
         inputs = inputs_of(source)  # in no row: a sketchpad takes the width that it first has
         button = gr.Button("Predict", variant="primary")
-        answers = [(gr.Label if is_scored(source) else component)(label="Answer"), gr.HTML(label="Attention")]
+        answer = source.columns.get("target", "Answer")
+        answers = [(gr.Label if is_scored(source) else component)(label=answer), gr.HTML(label="Attention")]
         button.click(partial(predict, source, list(inputs)), [*inputs.values()], answers, api_visibility="private")
     return page
 

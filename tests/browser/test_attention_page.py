@@ -76,6 +76,23 @@ def test_keys_move_queries_layers_and_heads(page_of: Open) -> None:
         assert page.locator("[role=tab][aria-selected=true]").inner_text() == tab
 
 
+def test_causal_attention_opens_on_the_last_token_with_a_legend(page_of: Open) -> None:
+    page = page_of("generation")
+    (stack,) = example("generation").stacks
+    last = len(stack.queries) - 1
+    assert page.locator("[role=listbox]").get_attribute("aria-activedescendant") == f"query{last}"
+    assert page.locator(".keys li.masked").count() == 0
+    page.keyboard.press("Shift+L")
+    page.locator("[role=listbox]").focus()
+    page.keyboard.press("Home")
+    assert page.locator(".keys li.masked").count() == last
+    prompt = stack.keys.prompt
+    assert page.locator(".keys li.written").inner_text() == stack.keys.labels[prompt]
+    for number in range(1, 5):
+        page.keyboard.press(str(number))
+        assert page.locator("#view .legend").count()
+
+
 def test_tabs_move_by_arrows_and_show_where_the_focus_is(page_of: Open) -> None:
     page = page_of("translation")
     page.keyboard.press("Tab")

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 
 from checkout import ROOT
 
@@ -24,12 +25,13 @@ def test_there_are_three() -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__main__"}
+    namespace, threads = {"__name__": "__main__"}, torch.get_num_threads()
     try:
         for number, cell in enumerate(code(name)):
             exec(compile(cell, f"{name}.ipynb, cell {number}", "exec"), namespace)
     finally:
         logging.disable(logging.NOTSET)
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

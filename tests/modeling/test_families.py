@@ -153,6 +153,20 @@ def test_labels_become_decoder_inputs_shifted_right() -> None:
     assert shifted.tolist() == [[tiny.START, 5, 6], [tiny.START, 7, tiny.END]]
     longer = torch.tensor([[7, -100, -100]])
     assert model.prepare_decoder_input_ids_from_labels(longer).tolist() == [[tiny.START, 7, tiny.PAD]]
+    with raises_sentence("labels", "-100"):
+        model.prepare_decoder_input_ids_from_labels(longer.flip(1))
+
+
+def test_a_source_mask_of_pairs_does_not_reach_cross_attention() -> None:
+    model, inputs = tiny.precise(QkvEncoderDecoderForConditionalGeneration, "bart"), tiny.pairs()
+    pairs = torch.ones(2, 1, tiny.SOURCE, tiny.SOURCE, dtype=torch.bool)
+    with raises_sentence("attention_mask", "encoder_outputs"):
+        model(**inputs | {"attention_mask": pairs})
+    encoded = model.model.encoder(inputs["input_ids"], pairs)
+    plain = model(**inputs | {"attention_mask": None}).logits
+    seen = torch.ones(2, 1, tiny.LENGTH, tiny.SOURCE)
+    read = model(**inputs | {"attention_mask": seen, "encoder_outputs": encoded, "input_ids": None}).logits
+    assert torch.equal(read, plain)
 
 
 def test_a_text_may_start_with_its_own_last_token() -> None:

@@ -7,11 +7,13 @@ import pytest
 import torch
 from slow_stack import PATTERNS
 from transformers import DynamicCache, StaticCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import reference
 from comparison import decoder, encoder
 from errors import raises_sentence
 from qkv.configuration.axes import STATE_KERNELS, PatternName
+from qkv.modeling.kernel import by_mask
 from qkv.modeling.kernels.state_cache import hold_states
 from qkv.modeling.masks.masking import build_mask, build_masks, build_memory_mask
 from qkv.modeling.position.token_layout import MaskSizes, Packing
@@ -66,6 +68,7 @@ def counted(keep):
 
 RIGHT = ones().index_put((torch.tensor(1), torch.arange(7, LENGTH)), torch.tensor(0))
 LEFT = ones().index_put((torch.tensor(1), torch.arange(4)), torch.tensor(0))
+INSIDE = ones().index_put((torch.tensor(1), torch.tensor([0, 4, 5, 8])), torch.tensor(0))
 DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
 RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
 PACKED = {"documents": DOCUMENTS, "positions": RESTARTS}
@@ -80,6 +83,7 @@ LAYOUTS = {
     "plain": (None, {}, {}),
     "right": (RIGHT, {}, counted(RIGHT)),
     "left": (LEFT, {}, counted(LEFT)),
+    "inside": (INSIDE, {}, counted(INSIDE)),
     "packed": (None, {"position_ids": RESTARTS}, PACKED),
     "packed, with ones": (ones(), {"position_ids": RESTARTS}, PACKED),
     "packed, later": (None, {"position_ids": RESTARTS + 7}, PACKED),
@@ -202,9 +206,57 @@ def test_each_pattern_has_one_mask():
     assert (built.masks["sliding"] == 0).sum() < (built.masks["full"] == 0).sum()
 
 
-def test_a_finished_mask_is_used_as_it_is():
-    config, finished = config_of(decoder, "sliding"), torch.zeros(BATCH, 1, LENGTH, LENGTH)
-    assert build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), finished).masks["sliding"] is finished
+SEEN = torch.ones(BATCH, 1, LENGTH, LENGTH, dtype=torch.bool).tril()
+LOWEST = torch.finfo(torch.float32).min
+PAIRS = {
+    "bool": SEEN,
+    "int": SEEN.int(),
+    "long": SEEN.long(),
+    "float": SEEN.float(),
+    "half": SEEN.half(),
+    "added": torch.zeros_like(SEEN, dtype=torch.double).masked_fill(~SEEN, torch.finfo(torch.double).min),
+    "infinite": torch.zeros_like(SEEN, dtype=torch.float).masked_fill(~SEEN, -torch.inf),
+}
+
+
+@pytest.mark.parametrize("mask", PAIRS.values(), ids=PAIRS)
+def test_a_mask_of_pairs_means_the_same_in_every_type(mask):
+    config, sizes = config_of(decoder, "sliding"), MaskSizes.of(config_of(decoder, "sliding"), LENGTH, None)
+    built = build_masks(config, hidden(), sizes, mask).masks["sliding"]
+    assert built.dtype in (torch.bool, torch.float32)
+    assert torch.equal(built if built.dtype == torch.bool else built == 0, SEEN)
+    assert built.dtype == torch.bool or set(built.unique().tolist()) == {LOWEST, 0.0}
+    by_type = build_masks(config, hidden(), sizes, {"sliding_attention": mask}).masks["sliding"]
+    assert torch.equal(by_type, built)
+    config = config_of(decoder, "full", cross_attention=True)
+    assert torch.equal(build_memory_mask(config, "sdpa", hidden(), hidden(), mask), built)
+
+
+def test_numbers_added_to_scores_stay():
+    config, numbers = config_of(decoder, "full"), torch.rand(BATCH, 1, LENGTH, LENGTH) - 0.5
+    for added in (numbers, torch.zeros_like(numbers)):
+        built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), added)
+        assert torch.equal(built.masks["full"], added)
+
+
+@pytest.mark.parametrize("mask", [SEEN.long() * 2, SEEN.long() - 1, SEEN[:, 0], SEEN[..., 1:]])
+def test_what_is_no_mask_of_pairs_is_refused(mask):
+    config = config_of(decoder, "full")
+    with raises_sentence("attention_mask"):
+        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), mask)
+
+
+@pytest.mark.parametrize("bias", [None, torch.randn(1, 3, LENGTH, LENGTH)])
+def test_flex_attention_adds_a_mask_of_each_head_to_the_bias(monkeypatch, bias):
+    """It would read the first head's alone, and add booleans as numbers."""
+    attend = ALL_ATTENTION_FUNCTIONS["flex_attention"]
+    told = {}
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flex_attention", lambda *given, **options: told.update(options))
+    mask, query = torch.rand(BATCH, 3, LENGTH, LENGTH) < 0.5, torch.zeros(BATCH, 3, LENGTH, 4)
+    assert by_mask(attend, mask) is attend
+    by_mask(ALL_ATTENTION_FUNCTIONS["flex_attention"], mask)(None, query, query, query, mask, position_bias=bias)
+    added = torch.zeros(mask.shape).masked_fill(~mask, LOWEST)
+    assert torch.equal(told["position_bias"], added if bias is None else added + bias)
 
 
 def test_memory_mask():
@@ -214,12 +266,39 @@ def test_memory_mask():
     assert build_memory_mask(config, "sdpa", hidden(), memory, None) is None
     additive = build_memory_mask(config, "eager", hidden(), memory, keep)
     assert torch.equal((additive == 0)[:, 0], keep.bool()[:, None].expand(-1, LENGTH, -1))
-    assert build_memory_mask(config, "eager", hidden(), memory, finished) is finished
+    assert torch.equal(build_memory_mask(config, "eager", hidden(), memory, finished), finished)
+    broadcast = build_memory_mask(config, "sdpa", hidden(), memory, keep[:, None, None])
+    assert torch.equal(broadcast, keep.bool()[:, None, None].expand(-1, 1, LENGTH, -1))
     sums = config_of(decoder, "full", kernel="linear", cross_attention=True)
     assert build_memory_mask(sums, "sdpa", hidden(), memory, None) is None
     assert torch.equal(build_memory_mask(sums, "sdpa", hidden(), memory, keep).padding, keep.bool())
     with raises_sentence("kernel='linear'", "(batch, length)"):
         build_memory_mask(sums, "sdpa", hidden(), memory, finished)
+
+
+@pytest.mark.parametrize("cached", [8, 5])
+def test_a_window_counts_real_tokens_of_a_cache(cached):
+    """A row whose tokens were driven out by padding is refused, unless the cache keeps all."""
+    config = config_of(decoder, "sliding", num_hidden_layers=1)
+    cache, keep, size = DynamicCache(config=config), INSIDE[1:], LENGTH - cached
+    for held in (cache, whole := DynamicCache()):
+        held.update(torch.zeros(1, 2, cached, 3), torch.zeros(1, 2, cached, 3), 0)
+    told = {"keep": keep, "positions": (keep.cumsum(-1) - 1).clamp(min=0)}
+    visible = reference.visibility(PATTERNS["sliding"](config), **told)
+    wanted = torch.tensor([[visible(0, t, s) and s <= t for s in range(LENGTH)] for t in range(cached, LENGTH)])
+    for held in (cache, whole):
+        sizes = MaskSizes.of(config, size, held)
+        given = (config, hidden(size, 1), sizes, keep, Packing(), partial(build_mask, "sdpa"))
+        if held is cache and cached == 8:  # which holds tokens 6 and 7
+            mask = build_masks(*given).masks["sliding"][0, 0]
+            assert torch.equal(mask[1:], wanted[1:, 6:])
+        elif held is cache:
+            with raises_sentence("attention_mask", "sliding_window=3", "DynamicCache()"):
+                build_masks(*given)
+        else:
+            assert torch.equal(
+                build_masks(*given).masks["sliding"][0, 0][keep[0, cached:] == 1], wanted[keep[0, cached:] == 1]
+            )
 
 
 @pytest.mark.parametrize("kernel", STATE_KERNELS)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,33 @@ def test_a_table_is_evaluated_row_by_row(kind: str, run_of: Runs, tmp_path: Path
     if "accuracy" in facts["metrics"] and "correct" in rows[0] and kind != "tags":
         share = sum(row["correct"] == "true" for row in rows) / len(rows)
         assert share == pytest.approx(facts["metrics"]["accuracy"]["value"])
+
+
+@pytest.mark.parametrize("kind", ["classes", "images", "tags"])
+def test_rows_of_the_training_are_counted_and_the_others_measured(kind: str, run_of: Runs, tmp_path: Path) -> None:
+    record, found = json.loads((run_of(kind) / "record.json").read_text()), []
+    for name, count, seed in (("all", 30, 0), ("new", 4, 5)):
+        table = own_runs.data(kind, tmp_path / name, count, seed)
+        assert main(["evaluate", str(run_of(kind)), str(table), FEW, "--out", str(tmp_path / f"{name}-out")]) == 0
+        found.append(read(tmp_path / f"{name}-out"))
+    (facts, rows), (new, others) = found
+    assert facts["seen"]["train"] == record["data"]["sizes"]["train"] == [row["seen_in"] for row in rows].count("train")
+    assert new["seen"] == {"train": 0, "validation": 0} and not any(row["seen_in"] for row in others)
+    values = {name: own["value"] for name, own in facts["seen"]["metrics of the others"].items()}
+    assert values == pytest.approx(record["metrics"]["test"], rel=1e-4, abs=1e-6)
+
+
+def test_rows_of_an_earlier_run_are_seen_and_those_of_other_models_unknown(run_of: Runs, tmp_path: Path) -> None:
+    run, data = run_of("classes"), own_runs.data("classes", tmp_path / "more", 20, seed=9)
+    words = ["max_steps=2", f"init={run}", "holdout=0", f"out={tmp_path / 'run'}"]
+    assert main(["train", str(data), *words]) == 0
+    shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("training-rows.npz", "evaluation-*"))
+    table = own_runs.data("classes", tmp_path / "all", 30)
+    found = []
+    for source in (run, tmp_path / "run", tmp_path / "copy"):
+        assert main(["evaluate", str(source), str(table), FEW, "--out", str(tmp_path / f"{source.name}-out")]) == 0
+        found.append(read(tmp_path / f"{source.name}-out")[0]["seen"])
+    assert found[0] and found[1]["train"] == found[0]["train"] > 0 and found[2] is None
 
 
 def test_a_table_of_one_class(run_of: Runs, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import own_runs
 import stock_folders
@@ -117,3 +118,28 @@ def test_numbers_of_any_size_are_predicted_to_the_last_digit(run_of: Runs, tmp_p
         assert main(["predict", str(run), str(table), "--out", str(tmp_path / name)]) == 0
     found = [float(row["prediction"]) for row in csv.DictReader((tmp_path / "out.csv").open())]
     assert found == [row["prediction"] for row in read_table(tmp_path / "out.jsonl", {}).rows]
+
+
+def test_several_classes_are_those_above_the_threshold(tmp_path: Path) -> None:
+    words = [("warm", ["good"]), ("dull", ["bad"]), ("warm dull", ["bad", "good"]), ("plain", [])]
+    rows = [{"text": f"{words[n % 4][0]} {n}", "labels": words[n % 4][1]} for n in range(80)]
+    table, run = own_runs.write_rows(tmp_path / "x.jsonl", rows), tmp_path / "run"
+    assert main(["train", str(table), *own_runs.SMALL, f"out={run}", "holdout=0", "max_steps=4"]) == 0
+    classify = pipeline("text-classification", model=str(run), trust_remote_code=True, top_k=None)
+    scores = [{each["label"]: each["score"] for each in own} for own in classify([row["text"] for row in rows])]
+    assert not all(abs(sum(own.values()) - 1) < 0.01 for own in scores)  # a sigmoid for each
+    assert {"top_k=None", "sigmoid()"} <= {*re.findall(r"top_k=None|sigmoid\(\)", (run / "README.md").read_text())}
+    threshold = sorted(own["good"] for own in scores)[40]
+    out = tmp_path / "out.jsonl"
+    assert main(["predict", str(run), str(table), f"threshold={threshold}", "--out", str(out)]) == 0
+    for line, own in zip(out.read_text().splitlines(), scores, strict=True):
+        row = json.loads(line)
+        assert row["scores"] == pytest.approx(own, abs=1e-6)
+        assert row["prediction"] == [name for name in ("bad", "good") if row["scores"][name] >= threshold]
+    assert main(["evaluate", str(run), str(table), "resamples=20", "--out", str(tmp_path / "made")]) == 0
+    metrics = json.loads((tmp_path / "made" / "metrics.json").read_text())["metrics"]
+    model = AutoModelForSequenceClassification.from_pretrained(run, trust_remote_code=True)
+    found = [[name for name in ("bad", "good") if own[name] >= 0.5] for own in scores]
+    right = sum(one == row["labels"] for one, row in zip(found, rows, strict=True)) / len(rows)
+    assert metrics["exact_match"]["value"] == pytest.approx(right) and metrics.keys() >= {"f1_micro", "f1_macro"}
+    assert model.config.problem_type == "multi_label_classification" and model.config.id2label == {0: "bad", 1: "good"}

@@ -980,12 +980,12 @@ def generalized_iou(box, other):
 
 
 def attention_entropy(weights):
-    """Entropy of a query's attention in nats, key by key: (T, S) -> (T,).
+    """Entropy of a query's attention in bits, key by key: (T, S) -> (T,).
 
     Source: Clark et al. 2019, What Does BERT Look At?, §3.3
     """
     zero = weights.new_zeros(())
-    return torch.stack([sum((-value * torch.log(value) for value in row if value > 0), zero) for row in weights])
+    return torch.stack([sum((-value * torch.log2(value) for value in row if value > 0), zero) for row in weights])
 
 
 def attention_distance(weights, places):

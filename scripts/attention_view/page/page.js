@@ -39,12 +39,13 @@ async function unpackStack(stack) {
   stack.shares = await unpack(stack.weights, (buffer) => new Uint8Array(buffer));
   stack.least = await unpack(stack.least, (buffer) => new Float32Array(buffer));
   stack.greatest = await unpack(stack.greatest, (buffer) => new Float32Array(buffer));
+  stack.masked = await unpack(stack.masked, (buffer) => new Uint8Array(buffer));
   stack.rows = stack.queries.labels.length;
   stack.count = Math.max(stack.heads.length, 1);
   stack.maps = new Map();
 }
 
-// The weights of a layer and head, row by row, or of the mean over heads.
+// The weights of a layer and head, row by row, or of the mean over heads; `masked` marks keys that a query does not see.
 function weightsOf(stack, layer, head) {
   const name = `${layer} ${head}`;
   if (!stack.maps.has(name)) stack.maps.set(name, computeWeights(stack, layer, head));
@@ -53,7 +54,7 @@ function weightsOf(stack, layer, head) {
 
 function computeWeights(stack, layer, head) {
   const size = stack.rows * stack.columns;
-  const values = new Float32Array(size);
+  const values = Object.assign(new Float32Array(size), { masked: new Uint8Array(size).fill(1) });
   const heads = head === MEAN ? [...Array(stack.count).keys()] : [head];
   for (const each of heads) {
     const first = (layer * stack.count + each) * stack.rows;
@@ -62,6 +63,8 @@ function computeWeights(stack, layer, head) {
       const [least, greatest] = [stack.least[row], stack.greatest[row]];
       const weight = least + (stack.shares[first * stack.columns + index] / 255) * (greatest - least);
       values[index] += weight / heads.length;
+      const place = first * stack.columns + index;
+      values.masked[index] &= stack.masked[place >> 3] >> (7 - (place & 7));
     }
   }
   return values;
@@ -69,11 +72,17 @@ function computeWeights(stack, layer, head) {
 
 const current = () => DATA.stacks[state.stack];
 const currentWeights = () => weightsOf(current(), state.layer, state.head);
-const rowOf = (stack, values, query) => values.subarray(query * stack.columns, (query + 1) * stack.columns);
+function rowOf(stack, values, query) {
+  const [row, masked] = [values, values.masked].map((each) =>
+    each.subarray(query * stack.columns, (query + 1) * stack.columns));
+  return Object.assign(row, { masked });
+}
+// Causal attention opens on its last query, which sees all tokens; any other on its first.
+const opening = (stack) => (stack.rows > 1 && stack.rows <= stack.columns &&
+  weightsOf(stack, 0, MEAN).masked[(stack.rows - 2) * stack.columns + stack.rows - 1] ? stack.rows - 1 : 0);
 const queryLabel = (stack, query) => shown(stack.queries.labels[query] ?? "");
 const keyLabel = (stack, key) =>
   key < stack.keys.labels.length ? shown(stack.keys.labels[key]) : `${stack.keys.rest.toLocaleString("en")} more`;
-const greatestOf = (values) => values.reduce((most, value) => Math.max(most, value), 0);
 const bound = (value, count) => Math.min(Math.max(value, 0), count - 1);
 const percent = (value) => (value >= 0.0995 ? value.toFixed(2) : value.toFixed(3));
 const layerName = (stack, layer) => `layer ${stack.layers[layer]}`;
@@ -112,32 +121,47 @@ function rgb(name) {
   return [1, 3, 5].map((start) => parseInt(text.slice(start, start + 2), 16));
 }
 
-// A pixel for each weight, by its share of the greatest; styles enlarge it.
-function paint(canvas, values, columns, pixel) {
+// The colours from 0 to the end of the scale, and the meaning of grey and of dashes.
+function legend(top, { unit = "weight", from = "var(--panel)", to = "var(--accent)", stack = null } = {}) {
+  const ramp = element("i");
+  ramp.style.background = `linear-gradient(to right, ${from}, ${to})`;
+  const isMasked = stack && stack.layers.some((_, layer) => weightsOf(stack, layer, MEAN).masked.includes(1));
+  return element("p", { class: "legend" }, element("span", {}, `${unit} 0`, ramp, String(top)),
+    ...(isMasked ? [element("span", {}, element("i", { class: "masked" }), "masked: the query does not see the key")] : []),
+    ...(stack?.keys.prompt ? [element("span", {}, "dashed line: end of the prompt")] : []));
+}
+
+// A pixel for each weight, by its share of the scale; styles enlarge it.
+function paint(canvas, values, columns, scale, pixel) {
   [canvas.width, canvas.height] = [columns, values.length / columns];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  const most = greatestOf(values);
-  values.forEach((value, index) => image.data.set(pixel(most > 0 ? value / most : 0, value), index * 4));
+  values.forEach((value, index) => image.data.set(pixel(Math.min(value / scale, 1), index), index * 4));
   context.putImageData(image, 0, 0);
 }
 
-// Of another colour below zero.
-function drawMap(canvas, values, columns) {
-  const [from, above, below] = [rgb("--panel"), rgb("--accent"), rgb("--mark")];
-  paint(canvas, values, columns, (share, value) => {
-    const to = value < 0 ? below : above;
+// Of another colour below zero, and grey where the key is masked.
+function drawMap(canvas, values, stack) {
+  const [from, above, below, grey] = ["--panel", "--accent", "--mark", "--masked"].map(rgb);
+  paint(canvas, values, stack.columns, stack.scale, (share, index) => {
+    if (values.masked[index]) return [...grey, 255];
+    const to = share < 0 ? below : above;
     return [...from.map((part, index) => part + (to[index] - part) * Math.min(Math.abs(share), 1)), 255];
   });
 }
 
 // A colour of some opacity by weight, above a picture.
-function drawOverlay(canvas, values, columns, colour = [255, 176, 0], strongest = 0.8) {
-  paint(canvas, values, columns, (share) => [...colour, 255 * strongest * Math.max(share, 0)]);
+// Its scale ends at the greatest weight of the query, at least at five times that of even attention, as in stacks.py.
+function drawOverlay(canvas, scale, values, columns, colour, opacity) {
+  const most = Math.ceil(100 * Math.min(values.reduce((one, other) => Math.max(one, other), 5 / values.length), 1)) / 100;
+  paint(canvas, values, columns, most, (share) => [...colour, 255 * opacity * Math.max(share, 0)]);
+  const [from, to] = [0, opacity].map((each) => `rgb(${colour.join(" ")} / ${each})`);
+  scale.replaceChildren(legend(most, { from, to }));
 }
 
-// The background of a token by its share, under letters that can be read on it.
-function shade(node, share) {
+// The background of a token by its share, under letters that can be read on it; grey where it is masked.
+function shade(node, share, masked = 0) {
+  node.classList.toggle("masked", masked === 1);
   const isSeen = share > 0.004;
   node.style.backgroundColor = isSeen ? `color-mix(in srgb, var(--accent) ${100 * share}%, var(--panel))` : "";
   node.style.color = isSeen && share > 0.5 ? "var(--paper)" : "";
@@ -158,14 +182,14 @@ function drawLabelled(canvas, stack, values, width) {
   [canvas.style.width, canvas.style.height] = size.map((length) => `${length}px`);
   context.scale(scale, scale);
   const map = document.createElement("canvas");
-  drawMap(map, values, stack.columns);
+  drawMap(map, values, stack);
   context.imageSmoothingEnabled = false;
   context.drawImage(map, left, top, cell * stack.columns, cell * stack.rows);
-  drawLabels(context, { left, top, cell }, queries, keys);
+  drawLabels(context, { left, top, cell }, queries, keys, stack.queries.prompt);
   return { left, top, cell };
 }
 
-function drawLabels(context, place, queries, keys) {
+function drawLabels(context, place, queries, keys, prompt) {
   const { left, top, cell } = place;
   const [text, mark] = ["--text", "--mark"].map((name) => `rgb(${rgb(name).join(" ")})`);
   context.font = "13px system-ui, sans-serif";
@@ -185,6 +209,12 @@ function drawLabels(context, place, queries, keys) {
   context.restore();
   context.strokeStyle = mark;
   context.lineWidth = 2;
+  if (prompt) {
+    const [across, down] = [left + prompt * cell, top + prompt * cell];
+    context.setLineDash([4, 3]);
+    context.stroke(new Path2D(`M${across} 0V${top + queries.length * cell}M0 ${down}H${left + keys.length * cell}`));
+    context.setLineDash([]);
+  }
   context.strokeRect(left + state.key * cell, top + state.query * cell, cell, cell);
 }
 
@@ -226,14 +256,14 @@ const matrixView = {
     const maps = stack.layers.length * heads.length > 1 ? [element("h2", {}, "Layers and heads"),
       element("div", { class: "scroll" }, this.grid)] : [];
     root.append(...maps, this.heading,
-      element("p", { class: "hint" }, "Rows are queries, columns keys; each map is drawn from 0 to its greatest weight."),
+      element("p", { class: "hint" }, "Rows are queries, columns are keys."), legend(stack.scale, { stack }),
       element("div", { class: "scroll" }, this.canvas));
     this.update();
   },
 
   cell(stack, layer, head) {
     const canvas = element("canvas", { class: "map" });
-    drawMap(canvas, weightsOf(stack, layer, head), stack.columns);
+    drawMap(canvas, weightsOf(stack, layer, head), stack);
     const cell = element("div", { class: "cell", click: () => change({ layer, head }),
       title: `${layerName(stack, layer)}, ${headName(stack, head)}` }, canvas);
     this.cells.push([layer, head, cell]);
@@ -289,28 +319,28 @@ const overviewView = {
     root.append(
       element("h2", {}, "Entropy of the attention weights"),
       element("p", { class: "hint" },
-        "In bits, the mean over queries: 0 where one key has all the weight, and the more the more keys share it."),
-      this.table(stack, stack.entropy, "Entropy by layer and head; arrows choose one"),
+        "Mean over queries: 0 bits if one key gets all the weight, 1 bit if two keys share it equally, 3 bits if eight do."),
+      this.table(stack, stack.entropy, "Entropy by layer and head; arrows choose one", "bits"),
       ...(stack.distance ? [
-        element("h2", {}, "Mean distance of what is attended to"),
-        element("p", { class: "hint" }, `In ${unit}, by weight, the mean over queries.`),
-        this.table(stack, stack.distance, "Distance by layer and head; arrows choose one"),
+        element("h2", {}, "Mean distance from query to key"),
+        element("p", { class: "hint" }, `In ${unit}, weighted by attention, mean over queries.`),
+        this.table(stack, stack.distance, "Distance by layer and head; arrows choose one", unit),
       ] : []));
     this.update();
   },
 
-  table(stack, values, name) {
+  table(stack, values, name, unit) {
     const most = Math.max(...values.flat(), 1e-9);
     const numbers = values[0].map((_, head) => element("th", { scope: "col" }, `head ${stack.heads[head] ?? head}`));
     const rows = values.map((row, layer) => element("tr", {},
       element("th", { scope: "row" }, layerName(stack, layer)),
       ...row.map((value, head) => {
         const cell = element("td", { click: () => this.choose(layer, head) }, value.toFixed(2));
-        shade(cell, value / most * 0.9);
+        shade(cell, value / most);
         this.cells.push([layer, head, cell]);
         return cell;
       })));
-    return element("div", { class: "scroll" }, element("table", {
+    return element("div", { class: "scroll" }, legend(most.toFixed(2), { unit }), element("table", {
       class: "numbers", tabindex: 0, "aria-label": name, keydown: onArrows((down, right) =>
         this.choose(bound(state.layer + down, stack.layers.length), bound(this.head + right, stack.entropy[0].length))),
     }, element("tr", {}, element("th", {}, ""), ...numbers), ...rows));
@@ -351,7 +381,7 @@ const tokensView = {
     this.lines.style.height = `${HEIGHT * Math.max(stack.rows, stack.columns)}px`;
     const keys = element("ul", { class: "column keys", "aria-label": "Keys" }, ...this.keys);
     root.append(
-      element("div", { class: "lines" },
+      legend(stack.scale, { stack }), element("div", { class: "lines" },
         element("span", { class: "heading column queries" }, "query"), element("span"),
         element("span", { class: "heading" }, "key"), this.queries.root, this.lines, keys));
     this.update();
@@ -361,9 +391,8 @@ const tokensView = {
     const stack = current();
     const values = currentWeights();
     const row = rowOf(stack, values, state.query);
-    const most = greatestOf(row);
     this.queries.update();
-    this.keys.forEach((node, key) => shade(node, most > 0 ? row[key] / most : 0));
+    this.keys.forEach((node, key) => shade(node, row[key] / stack.scale, row.masked[key]));
     const others = stack.rows <= MOST_ROWS ? [...Array(stack.rows).keys()].filter((query) => query !== state.query) : [];
     const lines = others.flatMap((query) => this.rowLines(rowOf(stack, values, query), query, FAINT, 0.3));
     this.lines.replaceChildren(...lines, ...this.rowLines(row, state.query, 0.01, 1));
@@ -398,16 +427,18 @@ function keyPanel(stack, choose) {
   return { patches: picturePanel, frames: soundPanel }[kind]?.(stack, choose) ?? tokenPanel(stack);
 }
 
-const keyItems = (stack) => [...Array(stack.columns).keys()].map((key) =>
-  element("li", { dir: "auto", title: keyLabel(stack, key) }, keyLabel(stack, key)));
+// The first token after the prompt has a dashed edge.
+const writtenClass = (positions, number) => (positions.prompt && number === positions.prompt ? "written" : null);
+
+const keyItems = (stack) => [...Array(stack.columns).keys()].map((key) => element("li", {
+  dir: "auto", title: keyLabel(stack, key), class: writtenClass(stack.keys, key) }, keyLabel(stack, key)));
 
 function tokenPanel(stack) {
   const chips = keyItems(stack);
-  const root = element("ul", { class: "chips" }, ...chips);
+  const root = element("div", {}, element("ul", { class: "chips" }, ...chips), legend(stack.scale, { stack }));
   const update = (row, last = stack.columns) => {
-    const most = greatestOf(row);
     chips.forEach((chip, key) => {
-      shade(chip, most > 0 ? row[key] / most : 0);
+      shade(chip, row[key] / stack.scale, row.masked[key]);
       chip.classList.toggle("later", key > last && key < stack.keys.labels.length);
     });
     if (last < stack.columns) reveal(chips[last]);
@@ -422,7 +453,7 @@ function picturePanel(stack, choose) {
   const image = element("img", { src: keys.picture, alt: "The picture as the model reads it", class: "veiled" });
   const mark = element("div", { class: "patch" });
   const picture = element("div", { class: `picture${choose ? " choice" : ""}` }, image, canvas);
-  const before = element("p", { class: "hint" });
+  const [scale, before] = [element("div"), element("p", { class: "hint" })];
   if (choose) {
     picture.append(mark);
     onPlace(picture, rows, columns, (patch) => choose(keys.prefix + patch));
@@ -430,7 +461,7 @@ function picturePanel(stack, choose) {
   const frame = element("div", { class: "frame" });
   if (queries.boxes) picture.append(frame);
   const update = (row, _, query = state.query) => {
-    drawOverlay(canvas, row.subarray(keys.prefix, keys.prefix + rows * columns), columns);
+    drawOverlay(canvas, scale, row.subarray(keys.prefix, keys.prefix + rows * columns), columns, [255, 176, 0], 0.8);
     before.textContent = keys.labels.slice(0, keys.prefix)
       .map((label, key) => `${shown(label)}: ${percent(row[key])}`).join("; ");
     const patch = query - keys.prefix;
@@ -438,7 +469,7 @@ function picturePanel(stack, choose) {
     set(mark, [patch % columns / columns, Math.floor(patch / columns) / rows, 1 / columns, 1 / rows]);
     if (queries.boxes) set(frame, queries.boxes[query]);
   };
-  return { root: element("div", {}, picture, before), update };
+  return { root: element("div", {}, picture, scale, before), update };
 }
 
 // A click chooses a cell of the grid over a node.
@@ -458,21 +489,22 @@ function set(node, [left, top, width, height]) {
 
 function soundPanel(stack, choose) {
   const { keys } = stack;
-  const over = element("canvas", { class: "over" });
+  const [scale, over] = [element("div"), element("canvas", { class: "over" })];
   const image = element("img", { src: keys.picture, alt: "Spectrogram: time to the right, frequency upwards" });
   const sound = element("div", { class: "sound" }, image, over);
   if (choose) onPlace(sound, 1, keys.labels.length, choose);
   const axis = element("div", { class: "axis" }, element("span", {}, shown(keys.labels[0])),
     element("span", {}, "time"), element("span", {}, shown(keys.labels[keys.labels.length - 1])));
   const update = (row) =>
-    drawOverlay(over, row.subarray(0, keys.labels.length), keys.labels.length, [11, 92, 173], 0.65);
-  return { root: element("div", {}, sound, axis), update };
+    drawOverlay(over, scale, row.subarray(0, keys.labels.length), keys.labels.length, [11, 92, 173], 0.65);
+  return { root: element("div", {}, sound, axis, scale), update };
 }
 
 // A list of the first queries from which one is chosen: words above a spectrogram, objects beside a picture.
 function queryList(stack, count, name) {
   const items = stack.queries.labels.slice(0, count).map((label, query) => element("li", {
     role: "option", id: `query${query}`, dir: "auto", title: shown(label), click: () => change({ query }),
+    class: writtenClass(stack.queries, query),
   }, shown(label)));
   const root = element("ul", { class: name, role: "listbox", tabindex: 0, "aria-label": "Queries; arrows choose one",
     keydown: moveQuery }, ...items);
@@ -498,7 +530,7 @@ const keysView = {
     this.panel = keyPanel(stack, isOwn ? (query) => change({ query }) : null);
     const count = isOwn ? stack.keys.prefix : stack.rows;
     this.list = count ? queryList(stack, count, "chips choice") : null;
-    const patches = stack.keys.grid ? " Patches are (row, column)." : "";
+    const patches = stack.keys.grid ? " Patches are (row, column), counted from 1." : "";
     const hint = isOwn
       ? `Click a place to see what it attends to, or move with the arrows.${patches}`
       : `Choose a query to see what it attends to.${patches}`;
@@ -658,7 +690,7 @@ function buildControls() {
 }
 
 function chooseStack(number) {
-  state.stack = number;
+  Object.assign(state, { stack: number, query: opening(DATA.stacks[number]) });
   show(active().fits() ? active() : available()[0]);
 }
 
@@ -683,7 +715,7 @@ async function start() {
   document.getElementById("notes").replaceChildren(...DATA.notes.map((note) => element("li", { dir: "auto" }, note)));
   await Promise.all(DATA.stacks.map(unpackStack));
   state.stack = Math.max(DATA.stacks.findIndex((stack) => stack.name.endsWith("cross")), 0);
-  state.layer = current().layers.length - 1;
+  Object.assign(state, { layer: current().layers.length - 1, query: opening(current()) });
   show(available()[0]);
   document.addEventListener("keydown", shortcut);
   window.addEventListener("resize", () => active().update());

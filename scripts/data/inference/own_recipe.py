@@ -2,28 +2,29 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from datasets import ClassLabel, Dataset
+import numpy as np
+from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
+from qkv.scripts.common.heads import WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import NAMES, Column, first, is_binary, kind_of, longest
-from qkv.scripts.data.examples import ORIGIN, InvalidRecord, attempt
+from qkv.scripts.data.columns import NAMES, Column, Flags, first, longest
+from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
 from qkv.scripts.data.readers import UTF_8
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import flat, merged
-from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs
+from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs, task_word
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 SETTINGS: dict[str, Fields] = table(__file__)
@@ -34,8 +35,8 @@ PATCHES = 8  # in a row of an image
 PLAIN = {"string", "large_string", "bool", "int64", "int32", "float64", "float32"}
 # The field of `text` that names the column of each role.
 FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "column", "caption": "column",
-          "second text": "pair", "target": "target", "class": "label", "number": "label", "tags": "label",
-          "structure": "label"}  # fmt: skip
+          "second text": "pair", "target": "target", "class": "label", "classes": "label", "number": "label",
+          "tags": "label", "structure": "label"}  # fmt: skip
 # Columns of two texts that are read together.
 PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
          "text": "text_pair"}  # fmt: skip
@@ -61,9 +62,9 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     ValueError names the columns that there are, and a line to type.
     """
     given: Fields = {}
-    task = next((word.removeprefix("task=") for word in words if word.startswith("task=")), None)
+    task = task_word(words)
     if task not in (None, *SETTINGS):
-        raise ValueError(f"task={task!r} is not known; {did_you_mean(str(task), list(SETTINGS), 'tasks')}")
+        task = next(word for word, name in WORDS.items() if name == task)
     for key, value in pairs(resolve([word for word in words if not word.startswith("task=")]), "text.label=kind"):
         assign(given, key, value)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
@@ -86,18 +87,25 @@ def described(data: Any, where: str) -> tuple[list[Column], int]:
     """Describe the columns of all rows, or of the first ones of a stream; ValueError where there are none."""
     rows = data if isinstance(data, Dataset) else Dataset.from_list(list(islice(data, SAMPLE)), data.features)
     if "_invalid" in rows.column_names:
-        rows = rows.select([row for row, reason in enumerate(rows["_invalid"]) if reason is None])
+        valid = np.asarray(rows.select_columns(["_invalid"]).with_format("arrow")[:]["_invalid"].is_null())
+        rows = rows if valid.all() else rows.select(np.flatnonzero(valid))
     if not len(rows):
         raise ValueError(f"{where} holds no row that can be read; give a file with rows")
-    columns, few = list[Column](), rows.select(range(min(len(rows), SAMPLE // 10)))
-    for name, feature in rows.features.items():
-        if name not in ORIGIN:
-            own = (rows if getattr(feature, "dtype", "") in PLAIN else few)[name][:]
-            kind = kind_of(name, feature, own)
-            if isinstance(feature, ClassLabel):
-                own = [feature.names[number] for number in own if number is not None and number >= 0]
-            columns.append(Column(name, kind, own))
-    return columns, len(rows)
+    step, few = math.ceil(len(rows) / SAMPLE), rows.select(range(min(len(rows), SAMPLE // 10)))
+    features = {name: feature for name, feature in rows.features.items() if name not in ORIGIN}
+    columns = {name: Column(name, feature, step if is_plain(feature) else 1) for name, feature in features.items()}
+    for part, plain in ((rows, True), (few, False)):
+        own = {name: column for name, column in columns.items() if is_plain(column.feature) is plain}
+        for batch in part.select_columns([*own]).iter(ROWS) if own else ():
+            for name, column in own.items():
+                names = getattr(column.feature, "names", None)
+                column.add([names[n] for n in batch[name] if n is not None and n >= 0] if names else batch[name])
+    return [*columns.values()], len(rows)
+
+
+def is_plain(feature: Any) -> bool:
+    """Tell whether the values of a type are small: texts, numbers, or lists of them."""
+    return getattr(getattr(feature, "feature", feature), "dtype", "") in PLAIN
 
 
 def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -> Fields:
@@ -115,9 +123,16 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     roles: Roles = {}
     for key in ("column", "label", "target", "pair"):
         if name := str(text.get(key) or ""):
-            if (column := named.get(name) or named.get(name.partition(".")[0])) is None:
-                raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
-            roles[key] = column
+            parts = [name] if name in named or key != "label" else name.split(",")
+            for part in parts:
+                if part not in named and part.partition(".")[0] not in named:
+                    raise ValueError(f"{where} has no column {part!r}; {did_you_mean(part, list(named), 'columns')}")
+            roles[key] = named.get(name) or named.get(name.partition(".")[0]) or Flags([named[part] for part in parts])
+            if odd := [part for part in parts if len(parts) > 1 and not named[part].is_binary]:
+                raise ValueError(
+                    f"text.label={name}: {odd[0]!r} of {where} is no column of 0 and 1, which several labels are; name "
+                    f"one column, as in text.label={odd[0]}"
+                )
     return roles
 
 
@@ -130,17 +145,22 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     if not likely:
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
-            "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind"
+            "caption or boxes, beside recordings texts, or name columns, as in text.column=title text.label=kind "
+            "or text.column=question text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
-        raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in text.label=kind")
-    several = [column.name for column in columns if column.kind == "list" or is_binary(column.values)]
-    alone = likeliest[0] == "causal-lm" or (len(several) > 1 and likeliest[0] == "text-classification")
-    if several and alone and task is None and not asked.keys() & {"label", "target"}:
+        named = "text.target=answer" if task in ("seq2seq", "causal-lm") else "text.label=kind"
+        raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in {named}")
+    learned = {column.name for column in likeliest[1].values() if column}
+    rest = [column for column in columns if column.name not in learned]
+    also = [column.name for column in rest if column.kind == "number" and column.name.lower() in NAMES["number"]]
+    if likeliest[0] == "causal-lm":
+        also = [column.name for column in rest if column.kind in ("list", "number", "class")]
+    if also and likeliest[0] in ("causal-lm", "regression") and task is None and not asked.keys() & {"label", "target"}:
         raise ValueError(
-            f"{where}: {', '.join(several)} may say several classes of a row, which no task learns; name the column "
-            f"of one class, as in text.label={several[0]}, or learn the texts alone by task=causal-lm"
+            f"{where}: {', '.join(also)} may be learned, too; name the column that is, as in text.label={also[0]}, "
+            "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
     return likeliest  # type: ignore[return-value]
 
@@ -161,15 +181,21 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
     texts = {"text": text, **({"second text": second} if second else {})}
     label, target = asked.get("label"), asked.get("target")
     if label:
-        if task == "regression" or (task is None and label.kind == "number"):
-            yield "regression", texts | {"number": label}
-        else:
-            yield "text-classification", texts | {"class": label}
+        yield task_of_label(label, texts, task)
     elif target:
-        yield "seq2seq", {"source": text, "target": target}
+        yield ("causal-lm" if task == "causal-lm" else "seq2seq"), {"source": text, "target": target}
     elif text:
         yield from tasks_of_rest(text, rest, texts, asked, task)
     yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": text}
+
+
+def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str | None) -> Guess:
+    """Return the task of texts and a column that is named as their label."""
+    if task is None and label.kind == "list" and texts["text"] and texts["text"].kind == "list":
+        return "token-classification", {"words": texts["text"], "tags": label}
+    kind = {"number": "regression", "list": "multi-label"}.get(label.kind, "text-classification")
+    role = {"regression": "number", "multi-label": "classes"}.get(task or kind, "class")
+    return {"number": "regression", "classes": "multi-label"}.get(role, "text-classification"), {**texts, role: label}
 
 
 def tasks_of_rest(
@@ -181,9 +207,14 @@ def tasks_of_rest(
     """
     target = None if "column" in asked else first(rest, "target")
     both_named = text.name.lower() in NAMES["source"] and target is not None and target.name.lower() != "target"
-    yield "seq2seq", {"source": text, "target": target if both_named else None}
+    writes = "causal-lm" if task == "causal-lm" else "seq2seq"
+    yield writes, {"source": text, "target": target if both_named else None}
     yield "regression", {**texts, "number": first(rest, "number", "number")}
-    yield "text-classification", {**texts, "class": first(rest, "class", "class")}
+    called, flags = first(rest, "class", "class"), [column for column in rest if column.is_binary]
+    is_usual = called is not None and called.name.lower() in NAMES["class"]
+    several = first(rest, "classes", "list") or (Flags(flags) if len(flags) > 1 and not is_usual else None)
+    yield "multi-label", {**texts, "classes": several}
+    yield "text-classification", {**texts, "class": called}
     yield "seq2seq", {"source": text, "target": target if target is not None and target.kind == "text" else None}
     yield "text-classification", {**texts, "class": first(rest, "class")}
     last = None if "column" in asked else (target if task else None) or longest(rest)
@@ -210,14 +241,14 @@ def fields_of(roles: Roles) -> Fields:
     """
     text: Fields = {FIELDS[role]: column.name for role, column in roles.items() if role in FIELDS}
     if measured := next((roles[role] for role in ("text", "source", "words", "chain") if role in roles), None):
-        some = map(str, measured.values[:: math.ceil(len(measured.values) / SAMPLE)])
+        some = [str(value) for value in measured.sample if value is not None]
         sizes = sorted(len(each) if "chain" in roles else len(re.findall(r"\w+|[^\w\s]", each)) for each in some)
         size = sizes[int(0.95 * (len(sizes) - 1))]
         words = min(max(2 ** math.ceil(math.log2(max(2 * size, 1))), 32), 512)
         text["length"] = max(min(size + 2, LONGEST_CHAIN), 16) if "chain" in roles else words
     if "image" not in roles:
         return {"text": text}
-    opened = [attempt(check_image, value) for value in roles["image"].values[:100]]
+    opened = [attempt(check_image, value) for value in roles["image"].sample[:100]]
     sides = sorted(min(image.size) for image in opened if not isinstance(image, InvalidRecord)) or [224]
     side = min(max(8 * round(sides[len(sides) // 2] / 8), 8), 224)
     if "boxes" in roles:
@@ -232,8 +263,9 @@ def fields_of(roles: Roles) -> Fields:
 def shown(task: str, roles: Roles, columns: Sequence[Column], recipe: Recipe, rows: str) -> dict[str, str]:
     """Return the table of inferred values; rows are named by the word that overrides them."""
     data, optimization, model = recipe.data, recipe.optimization, recipe.model
-    classes = Counter(str(value) for value in roles["class"].values) if "class" in roles else {}
-    image, used = model.config.get("vision_config", model.config), {column.name for column in roles.values()}
+    classes = roles["class"].counts if "class" in roles else {}
+    image = model.config.get("vision_config", model.config)
+    used = {name for column in roles.values() for name in (column.name, *column.name.split(","))}
     lines = {
         "data": f"{data.source}, {rows}",
         "task": "masked-lm" if model.architecture.endswith("ForMaskedLM") else task,

@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from qkv.scripts.data.splits.duplicates import Sketch, find_leaks
+from qkv.scripts.data.splits.seen import HASHES, row_hashes
 from qkv.scripts.recipes.schema import Recipe
 
 TEST_EVERY = 10  # every so-many-th record of example data without a test split is for the test
@@ -66,7 +67,8 @@ def divide_rows(
     data, labels = recipe.data, labels or {}
     if data.test_size == 1:
         only = "test" if "test" in known else "train"
-        return Division({"test": (only, range(len(known[only])))}, {"split": "all rows are evaluated", "leaked": {}})
+        report = {"split": "all rows are evaluated", "leaked": {}, HASHES: row_hashes({"test": known[only]})}
+        return Division({"test": (only, range(len(known[only])))}, report)
     shares = {"validation": data.holdout, "test": data.test_size}
     shares = {name: share for name, share in shares.items() if share and name not in known}
     if validation_is_enough and "validation" in known:
@@ -77,8 +79,11 @@ def divide_rows(
     except ValueError as error:
         raise ValueError(f"{data.source}: {error}") from None
     division = Division(rows, {"split": how, "leaked": count_leaks(known, rows, recipe)})
+    if unscored := sum(map(len, known.values())) - sum(len(own) for _, own in rows.values()):
+        division.report["unscored"] = unscored
     if labels:
         division.report["classes"] = class_counts(division.of_lists(labels))
+    division.report[HASHES] = row_hashes(division.of_lists(known))
     return division
 
 
@@ -191,17 +196,3 @@ def stratified(
                 drawn += len(unit) if near else 0
         chosen[name] = sorted(rows)
     return chosen
-
-
-def sentence(report: Mapping[str, Any]) -> str:
-    """Describe how the data were split, the classes of the splits, and the rows that two splits share."""
-    classes = {
-        name: ", ".join(f"{label} {count}" for label, count in own.items()) if len(own) < 6 else f"{len(own)} classes"
-        for name, own in report.get("classes", {}).items()
-    }
-    shared = [
-        f"{name} shares {own['equal']} equal and {own['similar'] or 0} similar rows with train"
-        for name, own in report["leaked"].items()
-        if own["equal"] or own["similar"]
-    ]
-    return "; ".join([f"splits: {report['split']}", *(f"{name}: {own}" for name, own in classes.items()), *shared])

@@ -16,6 +16,9 @@ from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
 
 README, LICENSE = "README.md", "LICENSE"
+PROCESSORS = ("tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
+# Fields by which transformers notes how a file was read or written: the same model has others in the next copy.
+OF_LOADING = ("is_local", "local_files_only", "name_or_path", "transformers_version")
 
 
 def build_folder(
@@ -51,10 +54,24 @@ def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], 
     """Add to a saved model the code that loads it, the card and the manifest."""
     code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
     write_code(code, folder)
-    if code.auto_map:
-        config = read_json(folder / CONFIG) | {"auto_map": code.auto_map}
-        write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+    changes = {CONFIG: {"auto_map": code.auto_map} if code.auto_map else {}, "generation_config.json": {}}
+    for name, added in (changes | dict.fromkeys(PROCESSORS, {})).items():
+        if (folder / name).is_file():
+            write_config(folder / name, added)
     write_manifest(folder, model, card)
+
+
+def write_config(path: Path, added: Mapping[str, Any]) -> None:
+    """Add fields to a config file, and remove those that describe its loading, which other copies lack."""
+    saved = read_json(path)
+    # Without a release transformers takes the tokenizer of a Mistral for one that is to be mended.
+    dropped = OF_LOADING[:-1] if saved.get("model_type") == "mistral" else OF_LOADING
+    values = {name: value for name, value in saved.items() if name not in dropped} | added
+    for part in (each for each in values.values() if isinstance(each, dict) and "model_type" in each):
+        if part.get("dtype") == values.get("dtype"):  # which loading copies to the parts
+            part.pop("dtype", None)
+    if values != read_json(path):
+        write_atomically(path, json.dumps(values, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def write_code(code: FlatCode, folder: Path) -> None:

@@ -3,17 +3,17 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoProcessor, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
-from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
+from qkv.modeling.conversion.files import COMPANIONS, CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.common.files import RECORD, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
@@ -22,8 +22,6 @@ from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, s
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, RELEASES, check_files, is_document, read_manifest
 
-PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 ModelSource = PreTrainedModel | str | os.PathLike[str]
 # The README by the identity in the manifest.
 Card = Callable[[str], str]
@@ -31,12 +29,16 @@ Card = Callable[[str], str]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A qkv model, its processors, the record of its training and the certificate of its conversion, if any."""
+    """A qkv model, its processors, the record of its training and the certificate of its conversion, if any.
+
+    `files` are the licenses and processors of a folder: one that is loaded and saved would be in other files.
+    """
 
     model: QkvPreTrainedModel
     processors: list[Any]
     record: Path | None = None
     certificate: dict[str, Any] | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Path:
@@ -58,7 +60,8 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     is_kept = built is not None and options.record is None and (built / README).is_file()
     card, files = kept_card(built) if built and is_kept else card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
-    return build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
+    files, processors = {**files, **trained.files}, trained.processors
+    return build_folder(model, folder, processors=processors, card=card, files=files, max_shard_size=size)
 
 
 def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
@@ -67,6 +70,7 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
     processors = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple) else [chosen]
     certificate: dict[str, Any] | None = None
     model: Any = source
+    files: dict[str, bytes] = {}
     if isinstance(source, PreTrainedModel):
         check_ours(source.config.model_type, type(source).__name__, "qkv.from_transformers(model)")
     else:
@@ -79,11 +83,18 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
         # A certificate is about weights in the precision that they are stored in.
         if (folder / CERTIFICATE).is_file() and options.dtype is None:
             certificate = read_json(folder / CERTIFICATE)
-        model, processors = load_saved_model(folder, options.dtype), processors or saved_processors(folder)
+        model = load_saved_model(folder, options.dtype)
+        files = {name: each for name, each in companions(folder).items() if is_document(name) or not processors}
     record = record / RECORD if record and record.is_dir() else record
     if record and not record.is_file():
         raise ValueError(f"there is no record at {record}; give a run folder or a record file")
-    return TrainedModel(model, processors, record, certificate)
+    return TrainedModel(model, processors, record, certificate, files)
+
+
+def companions(folder: Path) -> dict[str, bytes]:
+    """Return the files of licenses and processors by their paths."""
+    paths = [*(folder / name for name in COMPANIONS), *sorted(folder.glob("additional_chat_templates/*.jinja"))]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
 
 
 def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
@@ -102,17 +113,6 @@ def check_ours(model_type: str, name: str, remedy: str) -> None:
     """Raise ValueError for a model that is not qkv's."""
     if not model_type.startswith("qkv_"):
         raise ValueError(f"{name} is a {model_type} model, not one of qkv's; `{remedy}` makes it one")
-
-
-def saved_processors(folder: Path) -> list[Any]:
-    """Load the tokenizer, image processor or feature extractor beside a model."""
-    if (folder / PROCESSOR).is_file():
-        return [AutoProcessor.from_pretrained(folder)]
-    loaders: list[Any] = [AutoTokenizer] if any((folder / name).is_file() for name in TOKENIZERS) else []
-    if (folder / PREPROCESSOR).is_file():
-        is_sound = "feature_extractor_type" in read_json(folder / PREPROCESSOR)
-        loaders.append(AutoFeatureExtractor if is_sound else AutoImageProcessor)
-    return [loader.from_pretrained(folder) for loader in loaders]
 
 
 def built_folder(source: ModelSource) -> Path | None:
@@ -136,7 +136,8 @@ def kept_card(folder: Path) -> tuple[Card, Mapping[str, bytes]]:
 def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -> tuple[Card, Mapping[str, bytes]]:
     """Return the card, from the record of a training or from the config alone, and its pictures."""
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
-    known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
+    has_processor = bool(trained.processors) or not all(map(is_document, trained.files))
+    known |= {"processor": has_processor} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:
         saved = json.loads(trained.model.config.to_json_string())
         config = {**saved, "architectures": [type(trained.model).__name__]}

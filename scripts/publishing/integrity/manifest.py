@@ -28,7 +28,7 @@ MANIFEST, FORMAT, SIGNATURE = "qkv_manifest.json", 1, "model.sig"
 # The entry with the releases of transformers that the code was tested with, where there is code.
 RELEASES = "transformers"
 # Files that no loading reads.
-DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml", "LICENSE")
+DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt")
 # The identity covers these, and the files that loading reads.
 CONTENT = ("class", "dtype", "loaded", "ties")
 Manifest = dict[str, Any]

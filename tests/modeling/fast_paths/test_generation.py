@@ -42,7 +42,7 @@ STEPS = 7
 IDS = torch.randint(4, tiny.VOCABULARY, (5, 6), generator=torch.Generator().manual_seed(0))
 LEFT = (torch.arange(6) >= torch.tensor([[0], [2], [1], [0], [5]])).long()
 MASKS = {"no padding": None, "padding": LEFT}
-REACH = {"sliding_window": 4, "block_size": 2, "fixed_columns": 1, "text_length": 3, "grid": [4, 5]}
+REACH = {"sliding_window": 4, "block_size": 2, "fixed_columns": 1, "text_length": 3}
 MADE = {
     **dict.fromkeys(tiny.KINDS["decoder"], (QkvDecoderForCausalLM, tiny.decoder)),
     **dict.fromkeys(tiny.KINDS["encoder_decoder"], (QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder)),

@@ -121,6 +121,27 @@ def test_binary_loss_stays_finite():
     assert_same(actual, reference.binary_cross_entropy(logits, labels.double()), logits)
 
 
+def test_padding_predicts_nothing_and_a_token_before_it_the_next_real_one():
+    logits, labels = draw(1, 7, 7), torch.tensor([[6, 1, 2, 6, 3, 4, 5]])
+    mask = torch.tensor([[0, 1, 1, 0, 1, 1, 0]])
+    expected = reference.next_token_loss(logits[mask == 1][None], labels[mask == 1][None])
+    for positions in (None, torch.tensor([[9, 0, 1, 9, 2, 3, 9]])):
+        assert_same(cross_entropy(logits, next_tokens(labels, None, positions, None, mask)), expected, logits)
+    shifted = next_tokens(labels, labels, None, None, mask)
+    assert torch.equal(shifted, labels.masked_fill(mask == 0, IGNORED))
+
+
+def test_no_answer_lies_in_padding():
+    starts, ends, mask = draw(2, 7), draw(2, 7), torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+    first, last = torch.tensor([2, 5]), torch.tensor([6, 0])
+    scores = (starts[:1, 2:], ends[:1, 2:])
+    expected = reference.cross_entropy(scores[0], first[:1] - 2, IGNORED, 0.1) / 2
+    parts = [reference.cross_entropy(scores[1], last[:1] - 2, IGNORED, 0.1, 1)]
+    parts.append(reference.cross_entropy(ends[1:, :4], last[1:], IGNORED, 0.1, 1))
+    expected = expected + sum(parts) / 4
+    assert_same(question_answering_loss((starts, ends), (first, last), mask, None, 0.1), expected, starts, ends)
+
+
 @COUNTS
 @pytest.mark.parametrize("outside", [-1, 7, 400])
 @SMOOTHING
@@ -130,7 +151,7 @@ def test_span(smoothing, outside, count):
     expected = reference.span_loss(starts, ends, *places, smoothing, number(count))
     for shape in ((3,), (3, 1)):
         given = [place.reshape(shape) for place in places]
-        assert_same(question_answering_loss(starts, ends, *given, count, smoothing), expected, starts, ends)
+        assert_same(question_answering_loss((starts, ends), given, None, count, smoothing), expected, starts, ends)
 
 
 @pytest.mark.parametrize("patch", [1, 2, 3])

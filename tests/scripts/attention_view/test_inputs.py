@@ -58,7 +58,7 @@ def test_every_kind_of_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
     source = open_source(str(run))
     (answer, *_) = predictions(read_input(str(table), source, {}), source, dict(options))
     if kind in ("classes", "pairs", "images"):
-        assert view.answer == f"Predicted: {answer['prediction']}, {answer['score']:.0%}"
+        assert view.answer == f"Predicted: {answer['prediction']}, {answer['score']:.1%}"
     if kind in ("targets", "texts", "speech"):
         assert view.answer.removeprefix("Written: ").strip() == answer["prediction"].strip()
         assert len(view.film["steps"]) == 3 or view.film["steps"][-1]["token"] == source.tokenizer.eos_token

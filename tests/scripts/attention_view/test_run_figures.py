@@ -28,8 +28,8 @@ def drawn(model: Any, task: Task, folder: Path) -> tuple[dict[str, str], list[An
     """The figure of a run, and the weights in its maps and matrices."""
     shown: list[Any] = []
     with (
-        mock.patch.object(run_figures, "draw_map", lambda axis, row, keys: shown.append(row)),
-        mock.patch.object(run_figures, "draw_matrix", lambda axis, weights, queries, keys: shown.append(weights)),
+        mock.patch.object(run_figures, "draw_map", lambda axis, row, *_: shown.append(row)),
+        mock.patch.object(run_figures, "draw_matrix", lambda axis, weights, *_: shown.append(weights)),
     ):
         return draw_run(model, task, folder), shown
 
@@ -59,6 +59,22 @@ def test_images_are_drawn_under_the_class_token_or_the_mean(fields: dict[str, An
     assert Image.open(tmp_path / "attention.png").size > (300, 300)
 
 
+def test_figures_of_images_share_a_scale_and_name_both_classes(tmp_path: Path) -> None:
+    split = Columns({"pixel_values": tiny.images(batch=2)["pixel_values"], "labels": torch.tensor([0, 1])})
+    task = Images(None, {"train": split, "test": split}, None, labels=["a", "b"])
+    model = qkv.QkvImageEncoderForImageClassification(tiny.image_encoder(num_labels=2)).eval()
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([0.0, 50.0]))
+    with mock.patch.object(run_figures.Figure, "savefig", autospec=True) as save:
+        draw_run(model, task, tmp_path)
+    *maps, bar = save.call_args.args[0].axes
+    assert [axis.get_title().splitlines()[0].split()[2::2] for axis in maps] == [["a,", "b"], ["b,", "b"]]
+    limits = {axis.images[-1].get_clim() for axis in maps}
+    assert limits == {bar.get_ylim()} and bar.get_ylabel()
+    even = 1 / (1 + 4 * 4)
+    assert limits.pop()[1] >= 5 * even, "nearly even attention is pale"
+
+
 @pytest.mark.parametrize("attention", ["additive", "dot", "none"])
 def test_written_tokens_are_aligned_with_their_source(attention: str, tmp_path: Path) -> None:
     config = qkv.QkvRecurrentConfig(vocab_size=9, hidden_size=8, attention=attention)
@@ -77,7 +93,7 @@ def test_the_best_object_query_is_drawn_with_its_box() -> None:
     torch.manual_seed(0)
     model, inputs, axis = qkv.QkvDetectionForObjectDetection(tiny.detector()).eval(), tiny.images(batch=1), mock.Mock()
     shown: list[Any] = []
-    with mock.patch.object(run_figures, "draw_map", lambda axis, row, keys: shown.append(row)), torch.no_grad():
+    with mock.patch.object(run_figures, "draw_map", lambda axis, row, *_: shown.append(row)), torch.no_grad():
         run_figures.draw_stack(axis, capture(Reading(model, inputs), {"cross": -1})[-1], "a square")
         outputs = model(**inputs)
     best = int(outputs.logits[0].softmax(-1)[:, :-1].amax(-1).argmax())

@@ -17,12 +17,15 @@ import qkv
 import stock_folders
 import tiny
 from errors import raises_sentence
-from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
+from families.attention_pages import HOSTILE, HostileTokenizer, data_of, unpacked, weights_of
 from families.attentions import FAMILIES, built
 from qkv.scripts.attention.layers import AXES
 from qkv.scripts.attention_view import page as pages
+from qkv.scripts.attention_view import positions
 from qkv.scripts.attention_view import reading as readings
+from qkv.scripts.attention_view import view as views
 from qkv.scripts.attention_view.page import as_json, page
+from qkv.scripts.attention_view.stacks import colour_scale
 from qkv.scripts.attention_view.view import parts_of
 
 
@@ -40,7 +43,7 @@ def test_weights_in_the_page_are_those_captured(name: str) -> None:
     assert len(notes) == any(float(record.weights.min()) < 0 for record in captured)
     if name == "qkv vit":
         share, index = captured.outputs.logits[row].softmax(-1).max(-1)
-        assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.0%}"
+        assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.1%}"
     for number, stack in enumerate(view.stacks):
         records = captured.select(stack.name)
         whole = torch.stack([record.weights[min(row, len(record.weights) - 1)] for record in records]).float().numpy()
@@ -88,6 +91,23 @@ def test_objects_are_those_of_the_highest_scores_first() -> None:
     assert decoder.queries is cross.queries and decoder.keys.rest == len(scores) - 3
     np.testing.assert_allclose(decoder.weights.sum(-1), 1, atol=1e-5)
     assert view.notes == [f"3 of {len(scores)} object queries are shown, those of the highest scores"]
+
+
+def test_masked_keys_the_scale_and_the_end_of_the_prompt_are_in_the_page() -> None:
+    model = tiny.jitter(qkv.QkvDecoderForCausalLM(tiny.decoder("llama")))
+    reading = readings.Reading(model, {"input_ids": torch.arange(5, 13)[None]}, prompt=3, last=[9])
+    data = data_of(views.view_of("", reading, None, None).page()[0])
+    (stack,) = data["stacks"]
+    masked = np.unpackbits(unpacked(stack["masked"], "u1")).reshape(2, 4, 8, 8)
+    assert (masked == np.triu(np.ones((8, 8)), 1)).all() and stack["scale"] == 1
+    assert data["sequences"][stack["keys"]]["prompt"] == 3
+    assert positions.Positions("tokens", list("abcde"), prompt=3).select([0, 2, 3]).prompt == 2
+
+
+def test_nearly_even_attention_is_pale() -> None:
+    even = np.full((2, 2, 4, 65), 1 / 65, dtype=np.float32)
+    assert colour_scale(even) == pytest.approx(5 / 65, abs=0.01) and colour_scale(even, even * 20) == 0.31
+    assert colour_scale(even[..., :4]) == colour_scale(even * 70) == 1, "never above all of the weight"
 
 
 def test_tokens_are_data_and_never_markup() -> None:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.readers import IMAGES
 from qkv.scripts.data.text_columns import read_corpus
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, tokenize, tokenizer_for
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, load_tokenizer, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_image
+from qkv.scripts.prediction.generation import prepared
 from recipes import recipe_of
 
 LOOSE = ["leaked_records=1"]
@@ -125,16 +127,54 @@ def test_a_number_that_is_none_is_one_bad_record(odd: str, tmp_path: Path) -> No
 # Tasks -----------------------------------------------------------------------------------------------------------------
 
 
-def test_several_classes_of_a_text_are_a_question(tmp_path: Path) -> None:
-    rows = [{"text": f"report {number}", "labels": ["sport", "law"][: number % 3]} for number in range(60)]
-    lists = str(write_rows(tmp_path / "lists.jsonl", rows))
-    flags = [[f"comment {n} of {n % 7}", n & 1, n >> 1 & 1, n >> 2 & 1] for n in range(160)]
-    columns = csv_file(tmp_path / "flags.csv", ["text", "toxic", "insult", "threat"], flags)
-    for where, names in ((lists, ["labels"]), (columns, ["toxic", "insult", "threat"])):
-        with raises_sentence(*names, "text.label", "task=causal-lm"):
-            infer(where)
-        assert infer(where, ["task=causal-lm"])[1]["task"] == "causal-lm"
-    assert corpus_of(columns, "text.label=insult").names == ["0", "1"]
+def several(folder: Path, ending: str) -> str:
+    """Comments of none to three classes, as lists or as columns of 0 and 1."""
+    names = ["toxic", "insult", "threat"]
+    of_rows = [[name for place, name in enumerate(names) if n >> place & 1] for n in range(160)]
+    if ending == "csv":
+        flags = [[f"comment {n} of {n % 7}", *(int(name in own) for name in names)] for n, own in enumerate(of_rows)]
+        return csv_file(folder / "x.csv", ["text", *names], flags)
+    rows = [{"text": f"comment {n} of {n % 7}", "labels": own} for n, own in enumerate(of_rows)]
+    return str(write_rows(folder / f"x.{ending}", rows))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_several_classes_of_a_text(ending: str, tmp_path: Path) -> None:
+    where = several(tmp_path, ending)
+    recipe, inferred = infer(where, LOOSE)
+    corpus = read_corpus(recipe)
+    assert inferred["task"] == "multi-label" and {*corpus.names} == {"toxic", "insult", "threat"}
+    counts = sum((Counter(own) for own in corpus.report["classes"].values()), Counter())
+    assert counts == dict.fromkeys(corpus.names, 80) and corpus.invalid_records.skipped == []
+    for text, row in zip(corpus.texts["test"], corpus.labels["test"], strict=True):
+        number = int(text.split()[1])
+        wanted = {"toxic": number & 1, "insult": number >> 1 & 1, "threat": number >> 2 & 1}
+        assert dict(zip(corpus.names, row, strict=True)) == wanted
+    assert infer(where, ["task=causal-lm"])[1]["task"] == "causal-lm"
+    if ending == "csv":
+        assert corpus_of(where, "text.label=insult").names == ["0", "1"]
+        assert corpus_of(where, "text.label=insult,threat").names == ["insult", "threat"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "mentions"),
+    [
+        ({"marks": ["a", "b"]}, [], ("marks", "text.label=marks", "task=causal-lm")),
+        ({"depth": 1.25, "width": 2.5}, [], ("depth, width", "text.label=depth", "task=causal-lm")),
+        ({"score": 1.25, "price": 2.5}, [], ("price", "text.label=price")),
+        ({"a": 1, "b": 2.5}, ["text.label=a,b"], ("text.label=a,b", "'a'")),
+        ({"labels": [1, 0, 1]}, [], ("labels", "'1' twice")),
+    ],
+)
+def test_what_may_be_learned_in_two_ways_is_a_question(
+    columns: dict[str, Any], words: list[str], mentions: tuple[str, ...], tmp_path: Path
+) -> None:
+    def value(own: Any, row: int) -> Any:
+        return own + row if isinstance(own, float) else own
+
+    rows = [{"text": f"a text {n}", **{name: value(own, n) for name, own in columns.items()}} for n in range(60)]
+    with raises_sentence(*mentions):
+        corpus_of(str(write_rows(tmp_path / "x.jsonl", rows)), *words)
 
 
 def test_answers_that_repeat_are_answers(tmp_path: Path) -> None:
@@ -160,6 +200,9 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     if kind == "words":
         with raises_sentence("'<mask>'", "text.tokenizer"):
             tokenizer_for(recipe, texts)
+        words = tokenizer_for(recipe, ["was now"], ENCODER_TEMPLATE)
+        (row,) = tokenize(words, ["was <mask> </s> now"])
+        assert {*row[1:-1].tolist()} & {*words.all_special_ids} == {words.unk_token_id}
         return
     for needs in ((), ("mask",), ("bos",)):
         tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, needs)
@@ -171,7 +214,16 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     kept = AutoTokenizer.from_pretrained(tmp_path)
     assert kept(texts)["input_ids"] == [row.tolist() for row in tokenize(tokenizer, texts)]
+    prompted = tokenizer_for(recipe, texts, needs=["bos"])
+    stored = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=64), device="cpu")
+    stored.generation_config = SimpleNamespace(max_new_tokens=4, max_length=20)
+    source: Any = SimpleNamespace(tokenizer=prompted, task="text-generation", columns={"target": "x"}, model=stored)
+    rows = prepared(source, texts, {})["input_ids"]
+    assert (rows == prompted.bos_token_id).sum(1).tolist() == [1, 1, 1] and (rows[:, -1] == prompted.bos_token_id).all()
     masked = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, ["mask"])
+    masked.save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path), 64)  # for a classifier that starts from a masked language model
+    assert loaded(texts)["input_ids"] == [row.tolist() for row in tokenize(masked, texts)]
     assert masked("a <mask> b")["input_ids"].count(masked.mask_token_id) == 1  # as pipelines write it
 
 

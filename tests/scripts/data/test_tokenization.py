@@ -30,7 +30,7 @@ SAME = {
     "bpe": "4dceddce17678080",
     "wordpiece": "2444a0e8b5f66ca6",
     "characters": "2a50a47f4ac81615",
-    "words": "3a6fb87d17bf8357",
+    "words": "530dbbe20ecde79a",
     "bytes": "c7b0ac1ec4d0a197",
 }
 OTHER = "Où est  la gare?\nthirty-three 東"

@@ -38,7 +38,61 @@ def test_interval_of_a_mean_is_near_the_formula() -> None:
 def test_intervals_follow_from_the_seed_and_need_two_rows() -> None:
     drawn = evaluation([("a", "a"), ("b", "a"), ("c", "c")] * 5, "accuracy")
     assert intervals(drawn, 50, seed=3) == intervals(drawn, 50, seed=3)
-    assert intervals(evaluation([("a", "a")], "accuracy"), 50, seed=0) == {}
+    assert intervals(evaluation([("a", "a")], "accuracy"), 50, seed=0) == {
+        "accuracy": pytest.approx((0.2065, 1), rel=1e-3)
+    }
+
+
+def boxes(*sides: float) -> dict[str, list[object]]:
+    """An image with an object at each of these places."""
+    return {
+        "boxes": [[side, 0, side + 9, 9] for side in sides],
+        "labels": [0] * len(sides),
+        "scores": [0.9] * len(sides),
+    }
+
+
+FOUND, NOTHING = (["B-X", "O"],) * 2, (["O", "O"],) * 2
+# Answers, a metric that all resamples agree on, and its interval by the formula.
+EQUAL = {
+    "all right": ([("a", "a")] * 39, "accuracy", (39 / 42.8415, 1)),
+    "all wrong": ([("a", "b")] * 39, "accuracy", (0, 3.8415 / 42.8415)),
+    "two rows": ([("a", "a")] * 2, "exact_match", (2 / 5.8415, 1)),
+    "macro F1": (
+        [("a", "a")] * 36 + [("b", "b")] * 4,
+        "f1_macro",
+        (1 - np.hypot(3.8415 / 39.8415, 3.8415 / 7.8415) / 2, 1),
+    ),
+    "BLEU": ([("a b c d e", "a b c d e")] * 9, "bleu", (900 / 12.8415, 100)),
+    "word errors": ([("a b", "a b")] * 9, "wer", (0, 3.8415 / 12.8415)),
+    "rows without entities": ([FOUND] * 4 + [NOTHING] * 90, "seqeval", (4 / 7.8415, 1)),
+    "images without objects": (
+        [(boxes(3), boxes(3))] * 4 + [(boxes(), boxes())] * 20,
+        "average_precision",
+        (4 / 7.8415, 1),
+    ),
+    "equal numbers": ([(1.0, 1.0)] * 5, "mae", None),
+}
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_intervals_have_a_width_where_all_resamples_are_equal(case: str) -> None:
+    answers, metric, expected = EQUAL[case]
+    drawn = evaluation(answers, metric)
+    names = {"seqeval": ("precision", "recall", "f1"), "average_precision": ("ap", "ap50")}.get(metric, (metric,))
+    found, differences = intervals(drawn, 20, seed=0), compare(drawn, drawn, 20, seed=0)
+    for name in names:
+        assert found.get(name) == (expected and pytest.approx(expected, rel=1e-4))
+        low, high = differences[name]["interval"] or (0, 0)
+        assert differences[name]["value"] == 0 and -low == high and (high > 0) == bool(expected)
+
+
+def test_share_of_rows_has_the_interval_of_wilson() -> None:
+    drawn = evaluation([("a", "a")] * 38 + [("a", "b")], "accuracy", "f1_macro")
+    drawn.rows[:] = [
+        {**row, "correct": one == other} for row, [(one, other)] in zip(drawn.rows, drawn.answers, strict=True)
+    ]
+    assert intervals(drawn, 20, seed=0)["accuracy"] == pytest.approx((0.8682, 0.9955), abs=1e-4)
 
 
 def answers_of(name: str, random: np.random.Generator) -> list[tuple[object, object]]:

@@ -17,6 +17,7 @@ from families.attentions import FAMILIES, built, eager, real_queries
 from qkv.scripts.probes import inspection
 from qkv.scripts.probes.induction import LENGTH, repeated_tokens
 from qkv.scripts.probes.inspection import padding_mask
+from qkv.scripts.probes.table import PROBES
 from tiny import jitter
 
 CLOSE = 1e-5
@@ -155,7 +156,9 @@ def test_the_table_is_selected_drawn_and_saved(tmp_path: Path) -> None:
     with raises_sentence("probe='entropy'", "'encoder'", "decoder"):
         table.select("entropy", "encoder")
     panels = {axis.get_title() for axis in table.figure().axes if axis.get_title()}
-    assert len(panels) == len({row["probe"] for row in table.rows})
+    assert len(panels) == len({row["probe"] for row in table.rows}) == len(PROBES)
+    maps = [axis for axis in table.figure().axes if axis.get_title()]
+    assert all(axis.yaxis_inverted() and axis.images[0].colorbar.ax.get_ylabel() for axis in maps), "layer 0 on top"
     table.save(tmp_path / "probes.svg")
     assert (tmp_path / "probes.svg").read_bytes().startswith(b"<?xml")
     with pytest.raises(ValueError, match="txt"):

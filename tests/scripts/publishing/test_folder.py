@@ -13,13 +13,16 @@ from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
+    AutoTokenizer,
     ViTImageProcessorPil,
 )
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import logging
 
 import installation
+import own_runs
 import qkv
+import stock_folders
 import tiny
 from checkout import ROOT
 from errors import raises_sentence
@@ -89,6 +92,39 @@ def test_a_failure_leaves_nothing(model, tmp_path: Path, monkeypatch: pytest.Mon
     build_folder(model, tmp_path / "hub")
     with pytest.raises(FileExistsError, match="hub"):
         build_folder(model, tmp_path / "hub")
+
+
+@pytest.mark.parametrize(
+    "kind", ["classes", *(pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS if k != "classes")]
+)
+def test_publishing_keeps_the_identity_under_every_release(
+    kind: str, run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(kind)
+    for release in (transformers.__version__, "5.99.0"):
+        for module in (transformers.configuration_utils, transformers.generation.configuration_utils):
+            monkeypatch.setattr(module, "__version__", release)
+        published = qkv.publish(run, tmp_path / release)
+        assert published.identity == identity(run)
+        assert expectation_findings(read_manifest(published.folder), run) == []
+
+
+def test_a_model_of_parts_and_a_used_tokenizer_are_the_same_after_loading(tmp_path: Path) -> None:
+    model = qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder())
+    tokenizer = AutoTokenizer.from_pretrained(stock_folders.bert(tmp_path / "bert"))
+    tokenizer("a b", truncation=True, max_length=3)
+    first = build_folder(model, tmp_path / "first", processors=[tokenizer])
+    changed = {"added by hand": {"is_local": 1}, "name_or_path": "/home/x/y", "is_local": True}
+    change_json(first / "tokenizer_config.json", **changed)
+    (first / "LICENSE").write_text("All rights reserved.")
+    (first / MANIFEST).unlink()
+    again = qkv.publish(first, tmp_path / "again").folder
+    names = {path.name for path in first.iterdir()}
+    for name in names - {"tokenizer_config.json"}:
+        assert (again / name).read_bytes() == (first / name).read_bytes(), name
+    kept = read_json(again / "tokenizer_config.json")
+    assert kept["added by hand"] == {"is_local": 1} and kept.keys().isdisjoint({"name_or_path", "is_local"})
+    assert all(name in kept or name in changed for name in read_json(first / "tokenizer_config.json"))
 
 
 def test_a_loaded_folder_makes_the_same_folder(model, tmp_path: Path) -> None:

@@ -107,12 +107,16 @@ def test_limits_are_what_was_measured(record: dict[str, Any]) -> None:
     limits, shown = section(card, "Limits"), section(card, "Data")
     assert "class of the training split, `so|ur`, has 12 rows." in limits
     assert "always answering `salty`" in limits and "accuracy of 75.00 %; the model has 87.50 %" in limits
-    assert "holds 1 rows equal and 2 similar to rows of the test split" in limits and "n = 4" in limits
+    assert "rows of the test split that the training split holds" in limits and "n = 4" in limits
     assert "| salty | 24 | 3 |\n| so\\|ur | 12 | 1 |\n| all examples | 36 | 4 |" in shown
     assert "skipped: 7.\nThe most frequent reasons: text: empty (4); a|b (2); third (1)." in shown
     many = {f"c{number}": number + 1 for number in range(SHOWN + 5)}
     shown = section(str(make_card(with_fields(record, data={"classes": {"train": many, "test": {}}}))), "Data")
-    assert shown.count("| c") == SHOWN + 1 and "| c24 | 25 | 0 |" in shown and "| and 5 more | | |" in shown
+    assert (
+        sum(f"| {name} |" in shown for name in many) == SHOWN
+        and "| c24 | 25 | 0 |" in shown
+        and "| and 5 more | | |" in shown
+    )
 
 
 def test_texts_that_were_cut_are_warned_of(record: dict[str, Any]) -> None:
@@ -139,3 +143,16 @@ def test_texts_that_were_cut_are_warned_of(record: dict[str, Any]) -> None:
 def test_a_model_is_named_by_its_data(record: dict[str, Any], data: str, source: str, name: str) -> None:
     card = str(make_card(with_fields(record, task={"name": data, "source": source})))
     assert f"# qkv-{name}\n" in card
+
+
+def test_each_class_has_a_row_and_few_rows_that_chose_the_step_are_a_limit(record: dict[str, Any]) -> None:
+    assert set(record["by_class"]["test"]) <= {"good", "bad"} and "class by class" in str(make_card(record))
+    scores = {
+        f"class {number}": {"precision": 0.25, "recall": 0.5, "f1": 1 / 3, "count": 99 - number} for number in range(22)
+    }
+    made = with_fields(record, by_class={"test": scores}, recipe={"watch": "validation loss"})
+    sizes = [{"train": 90, "validation": count, "test": 40} for count in (6, 30)]
+    cards = [str(make_card(with_fields(made, data={"sizes": own, "classes": {}}))) for own in sizes]
+    results = section(cards[0], "Results")
+    assert "| class 0 | 99 | 25.00 % | 50.00 % | 33.33 % |" in results and "class 20" not in results
+    assert ["6 examples of the validation split" in section(card, "Limits") for card in cards] == [True, False]

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import own_runs
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import metrics, registry
+from qkv.scripts.tasks.class_scores import class_scores
 from qkv.scripts.tasks.metrics import METRICS, load, measure, signatures
 
 ENGLISH = ["The cat sat on the mat.", "Où est la gare ?", "東京は大きい。", ""]
@@ -91,6 +92,15 @@ def test_nothing_to_score_is_refused(name: str, predictions: list[str]) -> None:
         measure([name], predictions, [])
 
 
+def test_sets_of_classes_are_scored_by_their_members() -> None:
+    """By hand: `a` is right once and wrong once, `b` right once and missed once; one set of four is equal."""
+    found, true = [["a"], [], ["a", "b"], ["b", "a"]], [["a"], ["b"], ["b"], ["b"]]
+    a, b = 2 * 1 / (2 * 1 + 2 + 0), 2 * 2 / (2 * 2 + 0 + 1)
+    expected = {"f1_micro": 2 * 3 / (2 * 3 + 2 + 1), "f1_macro": (a + b) / 2, "exact_match": 1 / 4}
+    assert score("multi_label", found, true) == pytest.approx(expected)
+    assert score("multi_label", [[], []], [[], []])["exact_match"] == 1
+
+
 def test_contacts_are_scored_by_their_rank_and_at_a_half() -> None:
     """By hand: of a chain of six, pairs three apart or more are (0, 3), (0, 4), (0, 5), (1, 4), (1, 5) and (2, 5)."""
     true, predicted = np.zeros((6, 6), int), np.zeros((6, 6))
@@ -117,6 +127,7 @@ def test_metrics_are_modules_of_evaluate(name: str, monkeypatch: pytest.MonkeyPa
         **dict.fromkeys(("exact_match", "bleu", "chrf", "wer", "cer"), (OTHERS[:3], ENGLISH[:3])),
         **dict.fromkeys(("accuracy", "f1_macro", "f1_weighted"), (["a", "007", "7"], ["a", "7", "7"])),
         "seqeval": ([["B-A", "O"], ["O"]], [["B-A", "O"], ["B-A"]]),
+        "multi_label": ([["a"], [], ["a", "b"]], [["a"], ["b"], ["b"]]),
         "contacts": ([np.eye(5)[::-1].tolist()] * 2, [np.eye(5).tolist()] * 2),
         "average_precision": ([{**box, "scores": [0.9]}] * 2, [box] * 2),
     }
@@ -172,3 +183,31 @@ def test_evaluator_takes_our_models(run_of: Callable[[str], Path]) -> None:
     answers = pipeline("text-classification", model=model, tokenizer=tokenizer)([row["text"] for row in rows])
     expected = [classes[answer["label"]] for answer in answers]
     assert found["accuracy"] == np.mean([one == row["label"] for one, row in zip(expected, rows, strict=True)])
+
+
+def test_scores_of_each_class_are_those_of_its_confusions() -> None:
+    rows = [("a", "a")] * 6 + [("b", "a")] * 2 + [("b", "b")] * 3 + [("", "b"), ("a", "c")]
+    expected = {"a": (6 / 7, 6 / 8, 8), "b": (3 / 5, 3 / 4, 4), "c": (0, 0, 1)}
+    names = ["c", "b", "a", "never seen"]
+    numbered = [(names.index(one), names.index(other)) for one, other in rows if one]
+    for answers, changed in ((rows, {}), (numbered, {"b": (3 / 5, 1.0, 3)})):
+        scores = class_scores(answers, names)
+        assert list(scores) == ["a", "b", "c"]
+        for name, (precision, recall, count) in (expected | changed).items():
+            f1 = 2 * precision * recall / (precision + recall or 1)
+            assert scores[name] == pytest.approx({"precision": precision, "recall": recall, "f1": f1, "count": count})
+    tags = [(["B-X", "I-X", ""], ["B-X", "I-X", "B-Y"]), (["O", "B-X", "O"], ["O", "O", "O"])]
+    entities = class_scores(tags, ["O", "B-X", "I-X", "B-Y"])
+    assert entities["X"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "count": 1})
+    assert entities["Y"] == {"precision": 0, "recall": 0, "f1": 0, "count": 1}
+    sets = class_scores([(["a"], ["a", "b"]), (["a", "b"], []), ([], ["b"])], ["a", "b"], ["multi_label"])
+    assert sets["b"] == {"precision": 0, "recall": 0, "f1": 0, "count": 2}
+    assert sets["a"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "count": 1})
+    nothing = [
+        ([], names, ["multi_label"]),
+        ([], names),
+        ([(1.5, 2.5)], []),
+        ([({"boxes": []}, {"boxes": []})], names),
+        ([(["O"], ["O"])], ["O"]),
+    ]
+    assert [class_scores(*given) for given in nothing] == [{}] * 5

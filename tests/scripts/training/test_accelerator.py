@@ -52,6 +52,22 @@ def test_launch_configs_start_a_process_for_each_device() -> None:
     assert found.rdzv_endpoint == "10.0.0.1:29500"
 
 
+def test_processes_that_share_cores_and_one_process_in_place_of_several_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (launched("cpu.yaml").multi_gpu, launched("cpu.yaml").num_processes) == (True, 2)
+
+    def told(**variables: str) -> str:
+        with fresh_state(), monkeypatch.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            distribution.build_accelerator(RECIPE)
+        return capsys.readouterr().err
+
+    assert told() == "" and "cpu.yaml" in told(ACCELERATE_USE_CPU="true")
+    assert "64 processes" in told(LOCAL_WORLD_SIZE="64")
+
+
 def test_fsdp2_is_equal_from_recipe_and_config_file() -> None:
     with fresh_state():
         word = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2"))

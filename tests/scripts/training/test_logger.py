@@ -33,11 +33,12 @@ def test_losses_are_means_since_the_last_line(tmp_path: Path, capsys: pytest.Cap
     with found.start(0):
         for number in range(1, 6):
             found.log_step(step(number, float(number)))
-        found.log_evaluation(5, {"test": {"loss": 0.5, "accuracy": 0.9}})
+        found.log_evaluation(5, {"test": {"loss": 0.5, "accuracy": 0.9}}, 3)
     *lines, last = read_metrics(tmp_path)
     assert [(line["step"], line["loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5.0)]
     assert lines[0] == {"step": 2, "loss": 1.5, "lr": 0.2, "grad_norm": 2.0, "samples": 6, "tokens": 14}
-    assert last == {"step": 5, "split": "test", "loss": 0.5, "accuracy": 0.9}
+    assert last == {"step": 3, "split": "test", "loss": 0.5, "accuracy": 0.9}, "the step of the weights"
+    assert [call.kwargs["step"] for call in found.accelerator.log.call_args_list] == [2, 4, 5, 5], "trackers go forward"
     assert found.accelerator.log.call_args.args[0] == {"test/loss": 0.5, "test/accuracy": 0.9}
     assert found.accelerator.log.call_args_list[0].args[0]["train/loss"] == 1.5
     assert "5/5" in capsys.readouterr().err
@@ -64,8 +65,14 @@ def test_loss_that_is_not_finite_stops_the_training(tmp_path: Path, loss: float)
 
 
 def test_curve_has_a_panel_for_each_metric_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    monkeypatch.setattr(Axes, "plot", lambda self, *values, **options: drawn.append((options["label"], *values)))
+    drawn, colours, marks = [], set(), []
+
+    def plot(self: Axes, *values: object, label: str, color: str, **style: object) -> None:
+        drawn.append((label, *values))
+        colours.add((label, color))
+
+    monkeypatch.setattr(Axes, "plot", plot)
+    monkeypatch.setattr(Axes, "axvline", lambda self, place, **style: marks.append(place))
     monkeypatch.setattr(Axes, "legend", lambda self: None)
     lines = [
         {"step": 1, "loss": 2.0, "lr": 0.1},
@@ -74,12 +81,13 @@ def test_curve_has_a_panel_for_each_metric_over_time(tmp_path: Path, monkeypatch
         {"step": 2, "split": "validation", "loss": 1.2, "accuracy": 0.5},
         {"step": 2, "split": "test", "loss": 1.3, "accuracy": 0.6, "f1": 0.6},
     ]
-    draw_curve(lines, tmp_path / "curve.png")
+    draw_curve(lines, tmp_path / "curve.png", 1)
     both = (1, 2)
     assert drawn == [
-        ("train", both, (2.0, 1.0)), ("test", (2,), (1.3,)), ("validation", both, (1.5, 1.2)),
-        ("test", (2,), (0.6,)), ("validation", both, (0.4, 0.5)),
+        ("train", both, (2.0, 1.0)), ("validation", both, (1.5, 1.2)), ("test", (2,), (1.3,)),
+        ("validation", both, (0.4, 0.5)), ("test", (2,), (0.6,)),
     ]  # fmt: skip
+    assert colours == {("train", "C0"), ("validation", "C1"), ("test", "C2")} and marks == [1, 1]
     assert (tmp_path / "curve.png").stat().st_size
 
 

@@ -25,7 +25,7 @@ from qkv.scripts.tasks.task import fingerprint_of
 from qkv.scripts.training import record
 from qkv.scripts.training.record import read_metrics, read_record
 from qkv.scripts.training.resume import LOCK
-from qkv.scripts.training.run import Run, build, train
+from qkv.scripts.training.run import Run, advice_on_choice, build, train
 from scale_worker import fresh_state
 
 TINY = ["max_steps=6", "log_every=2", "eval_every=3", "warmup_steps=1", "holdout=0.2", "model.hidden_size=16",
@@ -214,3 +214,13 @@ def test_record_has_no_folders_of_this_machine(tmp_path: Path) -> None:
     assert all(str(tmp_path) not in text for text in told) and '"data": "letters"' in told[1]
     on_hub = "qkv train docs-lm data=author/name:part@main"
     assert public_command(on_hub) == on_hub
+
+
+def test_the_choice_of_a_step_is_commented_where_it_is_weak() -> None:
+    def advice(rows: int, watch: str, **classes: int) -> list[str]:
+        return list(advice_on_choice({"validation": rows}, {"classes": {"train": classes}}, watch))
+
+    assert advice(30, "validation accuracy", a=9, b=3) == advice(40, "validation f1_macro", a=90, b=3) == []
+    assert "6 rows" in advice(6, "validation loss")[0] and "17%" in advice(6, "validation loss")[0]
+    (unbalanced,) = advice(40, "validation accuracy", a=10, b=3)
+    assert "'b'" in unbalanced and "watch='validation f1_macro'" in unbalanced

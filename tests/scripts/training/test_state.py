@@ -71,6 +71,13 @@ def test_best_is_remembered_and_a_tie_is_not_better(name: str, values: list[floa
     assert latest.step == len(values) and latest.best_step is None
 
 
+def test_of_equal_evaluations_the_lowest_loss_is_best() -> None:
+    stopping = EarlyStopping("validation accuracy")
+    values = [(0.9, 1.0), (0.9, 0.5), (0.9, 0.6), (0.9, nan), (0.8, 0.1)]
+    found = [stopping.update(step, {"validation": {"accuracy": a, "loss": b}}) for step, (a, b) in enumerate(values, 1)]
+    assert found == [True, True, False, False, False] and stopping.step == 2
+
+
 @pytest.mark.parametrize("metric", ["test accuracy", "accuracy", "val loss"])
 def test_metrics_that_are_not_evaluated_are_refused(metric: str) -> None:
     with pytest.raises(ValueError, match=f"watch='{metric}'.*validation"):

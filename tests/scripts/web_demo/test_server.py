@@ -75,8 +75,18 @@ def test_each_task_answers_as_its_component_shows_it(kind: str, run_of: Runs, ru
     names = list(inputs_of(source))
     answer, attention = predict(source, names, *(given[name] for name in names))
     page = page_of(source)
-    (component,) = [block for block in page.blocks.values() if getattr(block, "label", "") == "Answer"]
+    label = {"targets": "target"}.get(kind, "Answer")  # the column of the data
+    (component,) = [block for block in page.blocks.values() if getattr(block, "label", "") == label]
     assert component.postprocess(answer) is not None and "srcdoc" in attention
+    (asked,) = [
+        block.label for name, block in zip(names, inputs_of(source).values(), strict=True) if name == source.medium
+    ]
+    assert (
+        asked
+        == {"targets": "source", "text": "Text", "image": "Image", "audio": "Recording"}[
+            kind if kind == "targets" else source.medium
+        ]
+    )
 
 
 @pytest.mark.slow

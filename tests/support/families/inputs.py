@@ -45,6 +45,13 @@ def token_labels(side: str) -> dict[str, Tensor]:
     return {**inputs, "labels": labelled(inputs)}
 
 
+def next_token_labels(side: str) -> dict[str, Tensor]:
+    """The same without a label where padding stands before it, from which theirs predicts and ours does not."""
+    inputs = token_labels(side)
+    after_padding = inputs["attention_mask"].diff(dim=-1, prepend=inputs["attention_mask"][:, :1]) == 1
+    return {**inputs, "labels": inputs["labels"].masked_fill(after_padding, -100)}
+
+
 def pretraining(side: str) -> dict[str, Tensor]:
     inputs = segments(side)
     return {**inputs, "labels": labelled(inputs), "next_sentence_label": torch.tensor([0, 1, 1])}
@@ -60,10 +67,10 @@ def classes(side: str) -> dict[str, Tensor]:
 
 
 def spans(side: str) -> dict[str, Tensor]:
-    """Padding takes part in this loss, so its positions have to be the same on both sides."""
+    """With a loss where there is no padding: in theirs it takes part, in ours no answer lies there."""
     inputs = tokens(side=side)
     marks = {"start_positions": torch.tensor([1, 0, 30]), "end_positions": torch.tensor([4, 2, 3])}
-    return {**inputs, **marks, "position_ids": positions(inputs["attention_mask"])}
+    return {**inputs, **(marks if side == "none" else {}), "position_ids": positions(inputs["attention_mask"])}
 
 
 def choices(side: str) -> dict[str, Tensor]:
@@ -104,13 +111,6 @@ def masked_translation_labels(side: str) -> dict[str, Tensor]:
     return {**inputs, "decoder_attention_mask": (inputs["labels"] != -100).long()}
 
 
-def spans_without_padding(side: str) -> dict[str, Tensor]:
-    """With a loss where no padding takes part in it: scores there are each side's own."""
-    return {
-        name: value for name, value in spans(side).items() if side == "none" or not name.startswith(("start", "end"))
-    }
-
-
 def with_global_tokens(make: Callable[[str], dict[str, Tensor]]) -> Callable[[str], dict[str, Tensor]]:
     """Add marks at odd places, none in the second row, some of them at padding; a text that is classified begins with one."""
 
@@ -126,7 +126,7 @@ def with_global_tokens(make: Callable[[str], dict[str, Tensor]]) -> Callable[[st
 
 
 global_segments, global_token_labels, global_classes, global_spans, global_choices = map(
-    with_global_tokens, (segments, token_labels, classes, spans_without_padding, choices)
+    with_global_tokens, (segments, token_labels, classes, spans, choices)
 )
 global_translation, global_translation_labels, global_answers = map(
     with_global_tokens, (translation, translation_labels, answers)
