@@ -146,8 +146,8 @@ def pack_rows(shape: tuple[int, int], device: torch.device) -> PackedTokens:
     return PackedTokens(None, ends, length, shape)
 
 
-def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing, *, windows: bool = False) -> PackedTokens | None:
-    """Find the real tokens and the documents of a batch (B, T, D); None where windows would close gaps of padding.
+def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing) -> PackedTokens | None:
+    """Find the real tokens and the documents of a batch (B, T, D); None where there are none, or a graph cannot know.
 
     The host waits for the device once, and not at all for rows without padding or with boundaries of their documents.
     """
@@ -163,9 +163,8 @@ def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing, *, window
     first = real & (real.cumsum(-1) == 1)
     if packing.position_ids is not None:
         first = first | document_starts(packing.position_ids, real)
-    gaps = (real & ~F.pad(real[:, :-1], (1, 0), value=False)).sum(-1) > 1
-    tokens, documents, apart = torch.stack((real.sum(), first.sum(), gaps.sum())).tolist()
-    if not tokens or (apart and windows):
+    tokens, documents = torch.stack((real.sum(), first.sum())).tolist()
+    if not tokens:
         return None
     index = real.flatten().argsort(descending=True, stable=True)[:tokens]
     starts = first.flatten()[index].argsort(descending=True, stable=True)[:documents]
@@ -204,8 +203,7 @@ class VarlenPlan(Plan):
         check_position_ids(hidden, packing.position_ids)
         if mask is not None:
             check_padding_mask(mask, hidden, 0, hidden.shape[1])
-        windows = "sliding" in stack.config.layer_patterns
-        packed = pack_tokens(hidden, mask, packing, windows=windows)
+        packed = pack_tokens(hidden, mask, packing)
         if packed is None or (inputs.memory.hidden is not None and packed.documents != hidden.shape[0]):
             return None
         if (
