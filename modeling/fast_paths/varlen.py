@@ -206,13 +206,8 @@ class VarlenPlan(Plan):
         packed = pack_tokens(hidden, mask, packing)
         if packed is None or (inputs.memory.hidden is not None and packed.documents != hidden.shape[0]):
             return None
-        if (
-            packed.index is None
-            and packed.documents == hidden.shape[0]
-            and not windows
-            and packing.position_ids is None
-        ):
-            # The marks of a batch without padding cost a dense mask.
+        whole = packed.index is None and packed.documents == hidden.shape[0] and packing.position_ids is None
+        if whole and "sliding" not in stack.config.layer_patterns:  # marks that hide nothing would cost a dense mask
             return Plan(stack, replace(inputs, embedded=inputs.embedded._replace(padding_mask=None)))
         return cls(stack, inputs, packed, kernel)
 
