@@ -172,6 +172,15 @@ def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing) -> Packed
     return PackedTokens(None if tokens == real.numel() else index, ends, shape[1], shape)
 
 
+def pack_memory(memory: Memory) -> PackedTokens | None:
+    """Find the real tokens of memory (B, S, D); None without one, or with a mask of pairs."""
+    hidden, mask = memory.hidden, cast("Tensor | None", memory.mask)
+    if hidden is None or (mask is not None and mask.ndim != 2):
+        return None
+    check_memory_mask(mask, hidden)
+    return pack_tokens(hidden, mask, NO_PACKING)
+
+
 def packed_positions(packed: PackedTokens, position_ids: Tensor | None) -> Tensor:
     """Return the position id of each packed token, or its place in its document: (1, N)."""
     if position_ids is not None:
@@ -184,14 +193,21 @@ def packed_positions(packed: PackedTokens, position_ids: Tensor | None) -> Tenso
 class VarlenPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside all documents at once."""
 
-    def __init__(self, stack: StackParts, inputs: StackInputs, packed: PackedTokens, kernel: VarlenKernel) -> None:
+    def __init__(
+        self,
+        stack: StackParts,
+        inputs: StackInputs,
+        batch: tuple[PackedTokens, PackedTokens | None],
+        kernel: VarlenKernel,
+    ) -> None:
+        (packed, self.read), self.kernel = batch, kernel
         config, positions = stack.config, packed_positions(packed, inputs.packing.position_ids)
         masks: dict[str, Mask] = {}
         for pattern in first_layers(config):
             near = cast(int, config.sliding_window) - 1 if pattern == "sliding" else -1
             masks[pattern] = VarlenMask(kernel, packed, packed, (near, 0 if config.causal else near))
         super().__init__(stack, inputs, AttentionMasks(positions, positions, masks))
-        self.packed, self.kernel = packed, kernel
+        self.packed = packed
         self.row = Embedded(packed.pack(inputs.embedded.hidden))
 
     @classmethod
@@ -203,25 +219,24 @@ class VarlenPlan(Plan):
         check_position_ids(hidden, packing.position_ids)
         if mask is not None:
             check_padding_mask(mask, hidden, 0, hidden.shape[1])
-        packed = pack_tokens(hidden, mask, packing)
-        if packed is None or (inputs.memory.hidden is not None and packed.documents != hidden.shape[0]):
+        packed, read = pack_tokens(hidden, mask, packing), pack_memory(inputs.memory)
+        apart = inputs.memory.hidden is None or (read and packed and read.documents == packed.documents == len(hidden))
+        if packed is None or not apart:
             return None
         whole = packed.index is None and packed.documents == hidden.shape[0] and packing.position_ids is None
         if whole and "sliding" not in stack.config.layer_patterns:  # marks that hide nothing would cost a dense mask
             return Plan(stack, replace(inputs, embedded=inputs.embedded._replace(padding_mask=None)))
-        return cls(stack, inputs, packed, kernel)
+        return cls(stack, inputs, (packed, read), kernel)
 
     @property
     def embedded(self) -> Embedded:
         return self.row
 
     def memory(self) -> Memory:
-        memory, mask = cast("Tensor | None", self.inputs.memory.hidden), cast("Tensor | None", self.inputs.memory.mask)
-        if memory is None:
+        if self.read is None:
             return Memory()
-        check_memory_mask(mask, memory)
-        packed = cast(PackedTokens, pack_tokens(memory, mask, NO_PACKING))
-        return Memory(packed.pack(memory), VarlenMask(self.kernel, self.packed, packed, (-1, -1)))
+        hidden = cast(Tensor, self.inputs.memory.hidden)
+        return Memory(self.read.pack(hidden), VarlenMask(self.kernel, self.packed, self.read, (-1, -1)))
 
     def restore(self, hidden: Tensor) -> Tensor:
         return self.packed.restore(hidden)

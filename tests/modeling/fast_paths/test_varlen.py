@@ -95,7 +95,11 @@ def test_boundaries_of_documents_are_read_on_the_device(kernel: mock.Mock) -> No
     assert kernel.call_args.args[3].tolist() == ends.tolist()
 
 
-CROSSED = [*itertools.product(["none", "right", "left"], ["none", "right", "inside"], ["transformer", "bart"])]
+CROSSED = [
+    *itertools.product(
+        ["none", "right", "left", "empty row"], ["none", "right", "inside", "empty row"], ["transformer", "bart"]
+    )
+]
 
 
 @pytest.mark.parametrize(("source", "target", "kind"), CROSSED)
