@@ -117,9 +117,9 @@ def drawn_weights(stack: Stack) -> tuple[Weights, str]:
     weights: Weights = stack.weights[-1].mean(0)
     if stack.keys.grid is None or stack.keys.picture is None:
         return weights, ""
-    return (
-        (weights.mean(0), "\nmean of all queries") if is_mean else (weights[0], f"\nquery: {stack.queries.labels[0]}")
-    )
+    if stack.queries.kind == "patches" and not stack.queries.prefix:
+        return weights.mean(0), "\nmean of all queries"
+    return weights[0], f"\nquery: {stack.queries.labels[0]}"
 
 
 def draw_stack(axis: Any, stack: Stack, title: str, scale: float = 1.0) -> None:
