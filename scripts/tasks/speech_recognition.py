@@ -118,7 +118,10 @@ class SpeechRecognition(Task):
         if self.most:
             lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
             cut = count_truncated(lengths, self.most)
-        super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
+        made = {"max_new_tokens": self.most + SPARE} if self.most else {}
+        super().__init__(
+            data, examples, processor, config, metrics=("wer", "exact_match"), generation=made, truncated=cut
+        )
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
