@@ -145,7 +145,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     if not likely:
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
-            "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind "
+            "caption or boxes, beside recordings their texts, or name columns, as in text.column=title text.label=kind "
             "or text.column=question text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
