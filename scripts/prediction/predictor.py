@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.columns import located
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
@@ -69,11 +70,6 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         if taken := [word for word in SPECIAL if word in text.replace(mask, "") and is_trained_here(source.tokenizer)]:
             raise InvalidRecord(f"{taken[0]}, a control token of the model beside {mask}; leave it out")
     return text
-
-
-def located(value: Any, folder: Path) -> Any:
-    """Put the folder before a file name of a table; leave stored files alone."""
-    return {"path": str(folder / value), "bytes": None} if isinstance(value, str) and value else value
 
 
 def read_image(value: Any, source: Source, folder: Path) -> Any:

@@ -70,7 +70,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
     task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
-    name = re.sub(r"[^\w.-]+", "-", Path(where).stem if is_local(where) else where)
+    name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
     usual = values.pop("epochs")
