@@ -223,7 +223,7 @@ def tasks_of_rest(
 
 def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[Guess]:
     """Yield the tasks of images or recordings by the columns beside them, the likeliest first."""
-    rest = [column for column in columns if column is not files]
+    rest = [column for column in columns if column is not files and not is_json(column)]
     text = asked.get("column") or first(rest, "text") or longest(rest)
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
@@ -232,6 +232,11 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
+
+
+def is_json(column: Column) -> bool:
+    """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
+    return column.kind in ("text", "class") and all(str(value).startswith(("{", "[{")) for value in column.values)
 
 
 def fields_of(roles: Roles) -> Fields:
