@@ -83,6 +83,7 @@ def checked_tables(
             read.left_out[f"rows of the {name} split, which have no classes:"] = len(table)
         else:
             valid[name] = valid_rows(table, {**checks, **classes}, log, processes=recipe.data.workers or None)
+    read.mended += log.mended
     return valid, public_names(recipe.data.source) | {"invalid_records": log, "read": read}
 
 

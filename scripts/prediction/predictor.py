@@ -82,7 +82,7 @@ def read_recording(value: Any, source: Source, folder: Path) -> Any:
     try:
         return read_wav(wav_bytes(located(value, folder)), source.pipeline.feature_extractor.sampling_rate)
     except ValueError as error:
-        raise InvalidRecord(f"damaged recording: {error}") from None
+        raise InvalidRecord(str(error)) from None
 
 
 READERS = {"text": read_text, "image": read_image, "audio": read_recording}
