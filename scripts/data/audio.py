@@ -59,7 +59,7 @@ def sound_notes(data: bytes) -> list[str]:
     """Return in which ways `read_wav` changes a recording."""
     info, notes = extras.load("soundfile").info(io.BytesIO(data)), list[str]()
     notes += [f"recordings resampled from {info.samplerate} a second"] if info.samplerate != 16_000 else []
-    return notes + (["recordings of several channels, of which the mean is heard"] if info.channels > 1 else [])
+    return notes + (["recordings of several channels, of which the mean is read"] if info.channels > 1 else [])
 
 
 def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:

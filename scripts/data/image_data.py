@@ -164,7 +164,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     read = ReadReport()
     tables = read_tables(recipe, ["image", "objects"], read, FRAME)
     labels = object_classes(tables["train"], recipe)
-    names, frame = tuple(labels), tuple(name for name in FRAME if name in tables["train"].column_names)
+    there = {name for table in tables.values() for name in table.column_names}
+    names, frame = tuple(labels), tuple(name for name in FRAME if name in there)
     checks: Checks = {
         "image": check_image,
         "objects": partial(check_objects, names=names),
@@ -172,7 +173,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     }
     tables, facts = checked_tables(tables, recipe, checks, read)
     turned = partial(upright_objects, names=names)
-    tables = {name: table.map(turned, remove_columns=list(frame)) for name, table in tables.items()}
+    tables = {name: table.map(turned, remove_columns=[each for each in frame if each in table.column_names])
+              for name, table in tables.items()}  # fmt: skip
     found = {reason: sum(sum(table[reason]) for table in tables.values()) for reason in MENDED}
     read.left_out += Counter({CROWDS: found.pop(CROWDS)})
     read.mended += Counter(found)
