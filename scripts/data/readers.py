@@ -176,22 +176,28 @@ def read_json(path: Path, documents: str, encoding: str) -> Iterator[Row]:
 
 
 def coco_rows(content: Mapping[str, Any], path: Path) -> Iterator[Row]:
-    """Yield each image with its objects and the size that the boxes are in; crowds are no objects.
+    """Yield each image with its objects and the size that the boxes are in; InvalidRecord for images that are not one.
 
-    Source: Lin et al. 2014, Microsoft COCO, https://arxiv.org/abs/1405.0312, https://cocodataset.org/#format-data
+    Ids are compared as texts, for some programs write one of a pair as one. Source: Lin et al. 2014, Microsoft COCO,
+    https://arxiv.org/abs/1405.0312, https://cocodataset.org/#format-data
     """
-    objects, word = defaultdict[Any, list[Record]](list), path.stem.rpartition("_")[2]
+    objects, word = defaultdict[str, list[Record]](list), path.stem.rpartition("_")[2]
     # instances_train2017.json is about the images in train2017, beside the file or beside its folder.
     places = [path.absolute().parents[up] / inner for up in (0, 1) for inner in ("", "images", word, f"images/{word}")]
     try:
-        names = {each["id"]: each["name"] for each in content["categories"]}
+        names = {str(each["id"]): str(each["name"]) for each in content["categories"]}
         for each in content["annotations"]:
-            entry = {"bbox": each["bbox"], "category": names[each["category_id"]]}
-            objects[each["image_id"]] += [] if each.get("iscrowd") else [entry]
+            kind = names.get(str(each["category_id"]), InvalidRecord(f"category_id {each['category_id']} has no name"))
+            entry = {"bbox": each.get("bbox"), "category": kind} | ({"iscrowd": 1} if each.get("iscrowd") else {})
+            objects[str(each["image_id"])].append(entry)
+        ids, files = (Counter(str(each[key]) for each in content["images"]) for key in ("id", "file_name"))
         for row, image in enumerate(content["images"], start=1):
-            size, name = [image.get("width"), image.get("height")], image["file_name"]
+            size, name, number = [image.get("width"), image.get("height")], image["file_name"], str(image["id"])
             place = next((folder / name for folder in places if (folder / name).is_file()), places[0] / name)
-            yield row, {"image": str(place), "objects": objects.pop(image["id"], []), "size": size}
+            own, twice = objects.pop(number, []), ids[number] > 1 or files[name] > 1
+            bad = next((each["category"] for each in own if isinstance(each["category"], InvalidRecord)), None)
+            bad = InvalidRecord(f"two images have the id {number} or the file_name {name!r}") if twice else bad
+            yield row, bad or {"image": str(place), "objects": own, "size": size}
     except (KeyError, TypeError, AttributeError) as error:
         there = f"an object with {', '.join(map(str, list(content)[:8]))}, or an entry without {error}"
         raise ValueError(f"{path} is {there}; expected a list of records, or COCO's {', '.join(COCO)}") from None

@@ -15,8 +15,9 @@ from transformers import AutoTokenizer
 
 from errors import raises_sentence
 from own_runs import write_rows
+from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.columns import as_numbers
-from qkv.scripts.data.image_data import check_objects, read_images, read_objects
+from qkv.scripts.data.image_data import read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.readers import IMAGES
