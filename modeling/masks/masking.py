@@ -125,10 +125,8 @@ def build_masks(
     layout = lay_out(hidden, sizes, None if finished else cast("Tensor | None", attention_mask), packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished:
-        pairs: dict[str, Mask] = {}
-        for each, mask in finished.items():
-            pairs[each] = finish(config, hidden, mask, sizes.keys(layers[each])[0])
-        return AttentionMasks(positions, keys, pairs)
+        pairs = {each: finish(config, hidden, mask, sizes.keys(layers[each])[0]) for each, mask in finished.items()}
+        return AttentionMasks(positions, keys, {**pairs})
     if config.kernel in STATE_KERNELS:
         return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))

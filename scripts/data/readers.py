@@ -100,7 +100,7 @@ def read_csv(path: Path, documents: str, encoding: str) -> Iterator[Row]:
         first = next(filter(str.strip, file), "")
         mark = "\t" if path.suffix.lower() == ".tsv" else delimiter_of(first)
         file.seek(0)
-        quoting = csv.QUOTE_NONE if is_plain(file, mark) else csv.QUOTE_MINIMAL
+        quoting: Any = csv.QUOTE_NONE if is_plain(file, mark) else csv.QUOTE_MINIMAL
         file.seek(0)
         reader = csv.reader(file, delimiter=mark, strict=True, quoting=quoting)
         try:
