@@ -63,7 +63,7 @@ class QkvGenerationMixin(GenerationMixin):
         mask = (kwargs.get("model_kwargs") or {}).get("attention_mask")
         for each in processors:
             if isinstance(each, EncoderRepetitionPenaltyLogitsProcessor) and mask is not None:
-                each.encoder_input_ids = without_padding(each.encoder_input_ids, mask)
+                each.encoder_input_ids = cast(Any, without_padding(each.encoder_input_ids, mask))
         return processors
 
     @staticmethod

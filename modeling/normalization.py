@@ -78,7 +78,9 @@ class Residual(nn.Module):
         if self.clamp is None or hidden.dtype != torch.float16:
             return hidden
         most = torch.finfo(torch.float16).max
-        bound = most - 1000 if self.clamp == "layer" else torch.where(hidden.isinf().any(), most - 1000, most)
+        if self.clamp == "layer":
+            return hidden.clamp(1000 - most, most - 1000)
+        bound = torch.where(hidden.isinf().any(), most - 1000, most)
         return hidden.clamp(-bound, bound)
 
     def input(self, hidden: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ def build_masks(
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished:
         pairs = {each: finish(config, hidden, mask, sizes.keys(layers[each])[0]) for each, mask in finished.items()}
-        return AttentionMasks(positions, keys, pairs)
+        return AttentionMasks(positions, keys, {**pairs})
     if config.kernel in STATE_KERNELS:
         return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
@@ -176,13 +176,14 @@ def finished_masks(config: StackConfig, attention_mask: GivenMask) -> dict[str, 
     if isinstance(attention_mask, dict):
         return {pattern: attention_mask.get(kind) for pattern, kind in kinds.items()}
     pairs = isinstance(attention_mask, Tensor) and attention_mask.ndim == 4
-    return dict.fromkeys(kinds, attention_mask) if pairs else {}  # type: ignore[arg-type]  # a tensor
+    return {pattern: cast(Tensor, attention_mask) for pattern in kinds} if pairs else {}
 
 
 def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:
     """Take over the masks of continuous batching, one for each kind of cache or for all, and positions (1, T)."""
-    masks = finished_masks(config, attention_mask) or dict.fromkeys(config.layer_patterns, attention_mask)
-    return AttentionMasks(position_ids, position_ids, masks)  # type: ignore[arg-type]  # of transformers' making
+    given = cast(Mask, attention_mask)  # of transformers' making
+    masks: dict[str, Mask] = {**finished_masks(config, attention_mask)} or dict.fromkeys(config.layer_patterns, given)
+    return AttentionMasks(position_ids, position_ids, masks)
 
 
 def masks_from_generate(prepared: PreparedMasks, sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:

@@ -52,10 +52,10 @@ def draw_run(model: Any, task: Task, folder: Path) -> dict[str, str]:
     axes = figure.subplots(1, len(examples), squeeze=False)[0]
     readings = [reading_of(model, task, batch) for batch in examples.values()]
     stacks = [capture(reading, layers)[-1] for reading in readings]
-    scale = colour_scale(*map(drawn_weights, stacks))
+    scale = colour_scale(*(drawn_weights(stack)[0] for stack in stacks))
     for axis, title, reading, stack in zip(axes, examples, readings, stacks, strict=True):
         draw_stack(axis, stack, with_prediction(task, title, reading), scale)
-    colours = MATRIX if drawn_weights(stacks[0]).ndim == 2 else OVERLAY
+    colours = OVERLAY if drawn_weights(stacks[0])[1] else MATRIX
     figure.colorbar(ScalarMappable(Normalize(0, scale), colours), ax=axes, label="attention weight")
     figure.suptitle(f"Layer {stacks[0].layers[-1]} (the last; the first is layer 0), mean over heads", fontsize=10)
     figure.savefig(folder / file, dpi=110, pil_kwargs={"optimize": True})
@@ -109,33 +109,29 @@ def reading_of(model: Any, task: Any, batch: Batch) -> Reading:
     return reading
 
 
-def is_mean(stack: Stack) -> bool:
-    """Tell whether a picture is drawn under the mean of its patches, for it has no class token and no objects."""
-    return stack.queries.kind == "patches" and not stack.queries.prefix
-
-
-def drawn_weights(stack: Stack) -> Weights:
-    """Return the weights of the last layer, mean over heads: of a picture of one query (S,), else of all (T, S).
+def drawn_weights(stack: Stack) -> tuple[Weights, str]:
+    """Return the last layer's weights, mean over heads, all (T, S), or over a picture those of one query (S,), named.
 
     That query is the class token, the object of the highest score with its box, or else the mean of all patches.
     """
     weights: Weights = stack.weights[-1].mean(0)
     if stack.keys.grid is None or stack.keys.picture is None:
-        return weights
-    return weights.mean(0) if is_mean(stack) else weights[0]
+        return weights, ""
+    if stack.queries.kind == "patches" and not stack.queries.prefix:
+        return weights.mean(0), "\nmean of all queries"
+    return weights[0], f"\nquery: {stack.queries.labels[0]}"
 
 
 def draw_stack(axis: Any, stack: Stack, title: str, scale: float = 1.0) -> None:
     """Draw the last layer, mean over heads, in colours from 0 to `scale`: a matrix, or a picture under a query."""
-    weights = drawn_weights(stack)
-    if weights.ndim == 2:
+    weights, query = drawn_weights(stack)
+    if not query:
         draw_matrix(axis, weights, stack.queries, stack.keys, scale)
     else:
-        title = f"{title}\n{'mean of all queries' if is_mean(stack) else f'query: {stack.queries.labels[0]}'}"
         draw_map(axis, weights, stack.keys, scale)
         for left, top, width, height in (stack.queries.boxes or [])[:1]:
             axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="white", linewidth=2))
-    axis.set_title(escaped(shortened(title)), fontsize=9, wrap=True)
+    axis.set_title(escaped(shortened(title) + query), fontsize=9, wrap=True)
 
 
 def escaped(text: str) -> str:
@@ -145,7 +141,7 @@ def escaped(text: str) -> str:
 
 def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions, scale: float) -> None:
     """Draw weights (T, S) with the names of queries and keys."""
-    shown = np.ma.masked_equal(weights, 0)
+    shown: Any = np.ma.masked_equal(weights, 0)
     axis.imshow(shown, cmap=MATRIX, vmin=0.0, vmax=scale, aspect="auto", interpolation="nearest")
     for side, positions in ((axis.yaxis, queries), (axis.xaxis, keys)):
         most = TIMES if positions.kind == "frames" else NAMED

@@ -6,6 +6,7 @@ transformers' pipeline needs ffmpeg to open files and torchaudio to resample the
 import io
 import re
 from fractions import Fraction
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from scipy.signal import resample_poly
 from qkv.scripts.common import extras
 
 # Endings of the formats that libsndfile reads with their header.
-RECORDINGS = (
-    ".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".snd", ".caf", ".w64", ".rf64",
-)  # fmt: skip
+RECORDINGS = tuple(
+    ".wav .flac .ogg .oga .opus .mp3 .mp2 .mp1 .aif .aiff .aifc .au .snd .caf .w64 .rf64 .bwf .wavex .iff .svx .8svx "
+    ".16svx .voc .sph .nist .paf .pvf .sf .ircam .avr .wve .sds .xi .htk .mat .mat4 .mat5".split()
+)
+BLOCK = 2**20  # samples that are read at a time from formats without an index
 # Programs that write a stream, as espeak-ng and ffmpeg do, give no length or at least this one.
 UNKNOWN = 0x7FFFF000
 # libsndfile's log about a chunk of samples whose header promises more bytes than the file holds.
@@ -37,7 +40,9 @@ def read_wav(data: bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
             log, frames, rate = file.extra_info, file.frames, file.samplerate
             if not 1_000 <= rate <= 384_000:  # before memory is taken for it
                 raise ValueError(f"it says {rate} samples a second, expected 1,000 to 384,000; record it again")
-            channels: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
+            how: Any = {"dtype": "float32", "always_2d": True}
+            blocks = takewhile(len, (file.read(BLOCK, **how) for _ in count()))
+            channels: NDArray[np.float32] = file.read(**how) if file.seekable() else np.concatenate([*blocks])
     except soundfile.SoundFileError as error:
         reason = str(error).rpartition(": ")[2].rstrip(".").replace(". ", ", ")
         raise ValueError(f"no recording that libsndfile reads ({reason}); save it as 16-bit PCM") from None
@@ -48,6 +53,13 @@ def read_wav(data: bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
         raise ValueError("it holds no sound, or samples that are no finite numbers; record it again")
     mono = channels.mean(axis=1) if channels.shape[1] > 1 else channels[:, 0]
     return {"raw": resample(mono, rate, sampling_rate), "sampling_rate": sampling_rate}
+
+
+def sound_notes(data: bytes) -> list[str]:
+    """Return in which ways `read_wav` changes a recording."""
+    info, notes = extras.load("soundfile").info(io.BytesIO(data)), list[str]()
+    notes += [f"recordings resampled from {info.samplerate} a second"] if info.samplerate != 16_000 else []
+    return notes + (["recordings of several channels, of which the mean is read"] if info.channels > 1 else [])
 
 
 def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:

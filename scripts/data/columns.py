@@ -11,17 +11,22 @@ from typing import Any
 from datasets import Audio, ClassLabel, Image
 
 from qkv.scripts.data.audio import RECORDINGS
-from qkv.scripts.data.examples import Record
+from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.data.readers import IMAGES, whole
 
 CLASSES = 50  # at most, of a column of classes
 SHORT = 40  # letters of the longest name of a class
 LONGEST_PATH = 1024  # characters
-# Endings of files that tables name by their paths.
+# Endings of files that tables name by their paths; of more, which cannot be opened, the medium is known.
 LOCATED = {"image": IMAGES, "audio": RECORDINGS}
+CLOSED = {"image": ".heic .heif .jxl .svg .eps .wmf .emf .dng .cr2 .cr3 .nef .arw .raf .orf".split(),
+          "audio": ".m4a .aac .wma .amr .mp4 .m4v .mov .mkv .webm .avi .3gp .ra .ape .raw .pcm".split()}  # fmt: skip
+MEDIA = {ending: kind for endings in (CLOSED, LOCATED) for kind, own in endings.items() for ending in own}
 SOUND = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")  # first bytes of recordings
+STORED = {"bytes", "path"}  # the fields of a file in parquet
 TYPES: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)|\d{1,2}([./-])\d{1,2}\2\d{4}( |$)|\d{4}/\d\d/\d\d( |$)", re.ASCII)
 COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 DIFFERENT = 1000  # values of a column that are counted
@@ -41,7 +46,7 @@ NAMES = {
 }
 BRACKETS, UNPAIRED = {")": "(", "]": "[", "}": "{", ">": "<"}, ".,:_-"  # of dot-bracket notation
 DOT_BRACKET = {*BRACKETS, *BRACKETS.values(), *UNPAIRED}
-IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
+IGNORED = re.compile(r"|id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 KINDS: dict[type, str] = {Image: "image", Audio: "audio", ClassLabel: "class"}
 
 
@@ -49,18 +54,21 @@ def column_types(records: Iterable[Record], stored: Mapping[str, Any] | None = N
     """Return the Arrow type that holds all values of each column, or the medium of the files that it names.
 
     Whole numbers beside fractions are float64; values of several other types, lists, objects and whole numbers of more
-    than 64 bits are texts. Of columns that are `stored` with a type only the media matter.
+    than 64 bits are texts. A column that mostly names files of a medium is of that medium: its other values are wrong
+    names. Of columns that are `stored` with a type only the media matter.
     """
-    seen: dict[str, set[str]] = {name: set() for name in stored or ()}
+    seen: dict[str, Counter[str]] = {name: Counter() for name in stored or ()}
     for record in map(with_fields, records):
         for name, value in record.items():
-            types = seen.setdefault(name, set())
+            types = seen.setdefault(name, Counter())
             if value is not None and value != "":
                 kind = TYPES.get(type(value), "string")
                 fits = kind != "int64" or -(2**63) <= value < 2**63
-                types.add(media_of(value) or stored_media_of(value) or (kind if fits else "string"))
-    kinds = {name: "float64" if types == {"int64", "float64"} else "string" for name, types in seen.items()}
-    kinds |= {name: next(iter(types)) for name, types in seen.items() if len(types) == 1}
+                types[media_of(value) or stored_media_of(value) or (kind if fits else "string")] += 1
+    kinds = {name: "float64" if types.keys() == {"int64", "float64"} else "string" for name, types in seen.items()}
+    most = {name: types.most_common(1)[0] for name, types in seen.items() if types}
+    kinds |= {name: kind for name, (kind, count) in most.items()
+              if len(seen[name]) == 1 or (kind in LOCATED and 2 * count > seen[name].total())}  # fmt: skip
     return {name: KINDS.get(type(kind), kinds[name]) for name, kind in stored.items()} if stored else kinds
 
 
@@ -68,15 +76,14 @@ def media_of(value: Any) -> str | None:
     """Return the medium of the file that a value names; None for another value."""
     if not isinstance(value, str) or len(value) > LONGEST_PATH:
         return None
-    ending = value[-12:].lower()
-    return next((kind for kind, endings in LOCATED.items() if ending.endswith(endings)), None)
+    return MEDIA.get("".join(value.rpartition(".")[1:]).lower())
 
 
 def stored_media_of(value: Any) -> str | None:
-    """Return the medium of a file that parquet stores as its bytes beside a path; None for other values."""
+    """Return the medium of a file that parquet stores as its bytes or path; None for other values."""
     data = value.get("bytes") if isinstance(value, Mapping) else None
     if not isinstance(data, bytes) or not data:
-        return None
+        return media_of(value.get("path")) if isinstance(value, Mapping) and value.keys() == STORED else None
     return "audio" if data.startswith(SOUND) and data[8:12] != b"WEBP" else "image"
 
 
@@ -94,12 +101,24 @@ def with_fields(record: Record) -> Record:
 
 def converted(value: Any, kind: str, folder: Path) -> Any:
     """Convert a value to a type, and a path relative to the folder to an absolute one."""
-    if kind in LOCATED and isinstance(value, str):
-        path = str(folder.absolute() / value) if value else None
-        return {"path": path, "bytes": None} if kind == "image" and path else path
+    if kind in LOCATED:
+        if not isinstance(value, str | Mapping | None):
+            raise InvalidRecord(f"{value!r}, expected the name of a file")
+        file = located(value, folder)
+        return file["path"] if file and kind == "audio" and isinstance(value, str) else file
     if value is None or kind not in ("string", "float64"):
         return value
     return float(value) if kind == "float64" else whole(value if isinstance(value, str) else json.dumps(value))
+
+
+def located(value: Any, folder: Path) -> Any:
+    """Return a file that a table in a folder names or stores, its path absolute, separators as of Windows included."""
+    path = value if isinstance(value, str) or not value or value.get("bytes") else value.get("path")
+    if not isinstance(path, str) or not path:
+        return value or None
+    place = folder.absolute() / whole(path)
+    is_foreign = "\\" in path and not place.exists()
+    return {"path": str(folder.absolute() / path.replace("\\", "/") if is_foreign else place), "bytes": None}
 
 
 def number_of(value: Any) -> float | None:
@@ -116,6 +135,7 @@ VALUES: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
     "spelled": lambda value: isinstance(value, str) and number_of(value) is not None,
     "whole": lambda value: (number_of(value) or 0) % 1 == 0,
+    "date": lambda value: isinstance(value, str) and DATE.match(value) is not None,
     "bool": lambda value: isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
     "short": lambda value: isinstance(value, str) and len(value) <= SHORT,
@@ -179,7 +199,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """Return image, audio, boxes, text, class, number, list, structure (dot-bracket notation), id or nested."""
+        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id or nested."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
@@ -195,7 +215,7 @@ class Column:
 
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
-        if found := [kind for kind in ("image", "audio", "boxes") if kind in self.holds]:
+        if found := [kind for kind in ("image", "audio", "boxes", "date") if kind in self.holds]:
             return found[0]
         if "dots" in self.holds and "unpaired" not in self.holds:
             return "structure"
@@ -224,7 +244,7 @@ def as_numbers(values: Sequence[Any]) -> list[float] | None:
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
     """Return the column that is called by a role, the most usual name first; a class also by its values."""
-    kinds = kinds or (("class", "text") if role == "class" else ("text", "class"))
+    kinds = kinds or (("class", "text") if role == "class" else ("text", "class", "date"))
     called = [column for column in columns if column.kind in kinds and column.name.lower() in NAMES[role]]
     called.sort(key=lambda column: NAMES[role].index(column.name.lower()))
     return next(iter([*called, *(column for column in columns if role == column.kind == "class")]), None)

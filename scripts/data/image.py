@@ -28,6 +28,10 @@ def opened_image(data: bytes) -> Iterator[Image.Image]:
             yield image
     except UnidentifiedImageError:
         raise ValueError("no image of a known format; save it as PNG") from None
+    except Image.DecompressionBombError:
+        raise ValueError(
+            f"an image of more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; make it smaller"
+        ) from None
     except Exception as error:  # damaged files make Pillow raise errors of any kind
         raise ValueError(f"a damaged image ({str(error) or type(error).__name__}); copy it again") from None
 
@@ -41,14 +45,28 @@ def upright_image(data: bytes) -> Image.Image:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image to RGB of 8 bits; ValueError for a mode whose white is unknown."""
-    if image.mode in ("I", "F"):
+    if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):  # whose white is 2^16 - 1 in Pillow
         raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
-    if image.mode.startswith("I;16"):  # rounded, in whole numbers: floats would take four times the memory
+    if image.mode.startswith("I"):  # rounded, in whole numbers: floats would take four times the memory
         grey = np.minimum(np.asarray(image), 2**16 - 129)
         grey += 128
         grey //= 257
         image = Image.fromarray(grey.astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:  # without Pillow's warning
+        image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def image_notes(data: bytes) -> list[str]:
+    """Return in which ways `upright_image` changes an image: as in pipelines, transparency is left out."""
+    with opened_image(data) as image:
+        found = {
+            "images with transparency, whose stored colours are read": image.has_transparency_data,
+            "images of several frames, of which the first is read": getattr(image, "is_animated", False),
+            "images of more than 8 bits, read as 8": image.mode.startswith("I"),
+            "images turned upright by EXIF": image.getexif().get(ExifTags.Base.Orientation, 1) > 1,
+        }
+    return [note for note, is_true in found.items() if is_true]
 
 
 def stored_size(data: bytes) -> tuple[tuple[int, int], int]:

@@ -1,35 +1,42 @@
 """Data sets of images: of classes, with captions, or with boxes of objects; from files, folders and the Hub."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from math import isfinite
 from typing import Any
 
 from datasets import ClassLabel, Dataset
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
+from qkv.scripts.data.boxes import (
+    CROWDS,
+    FRAME,
+    MENDED,
+    boxes_and_classes,
+    check_objects,
+    check_placed,
+    upright_objects,
+)  # fmt: skip
 from qkv.scripts.data.corpus import STREAMED, DataSet
 from qkv.scripts.data.examples import Batch, Examples, InvalidRecord, Record
-from qkv.scripts.data.image import stored_size, turned_box
 from qkv.scripts.data.loading import read_split
-from qkv.scripts.data.own_tables import checked_tables, labels_of, read_tables, valid_tables
+from qkv.scripts.data.own_tables import checked_tables, in_order, labels_of, read_tables, say_alike, valid_tables
 from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.validation import Checks, check_class, check_image, check_label, check_text, file_bytes
+from qkv.scripts.data.validation import (
+    Checks,
+    check_class,
+    check_image,
+    check_label,
+    check_text,
+)
 from qkv.scripts.recipes.schema import Recipe
-
-FORM = "[left, top, width, height] in pixels"
-FRAME = ("size", "width", "height")  # columns that may state the size of an image
-SLACK = 1.0  # pixels that a box may reach out of its image, for rounding
-Box = tuple[list[float], int]
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     read = ReadReport()
     tables = read_tables(recipe, ["image", "objects"], read, FRAME)
     labels = object_classes(tables["train"], recipe)
-    names, frame = tuple(labels), tuple(name for name in FRAME if name in tables["train"].column_names)
+    there = {name for table in tables.values() for name in table.column_names}
+    names, frame = tuple(labels), tuple(name for name in FRAME if name in there)
     checks: Checks = {
         "image": check_image,
         "objects": partial(check_objects, names=names),
@@ -165,7 +173,12 @@ def read_objects(recipe: Recipe) -> ObjectData:
     }
     tables, facts = checked_tables(tables, recipe, checks, read)
     turned = partial(upright_objects, names=names)
-    tables = {name: table.map(turned, remove_columns=list(frame)) if frame else table for name, table in tables.items()}
+    tables = {name: table.map(turned, remove_columns=[each for each in frame if each in table.column_names])
+              for name, table in tables.items()}  # fmt: skip
+    found = {reason: sum(sum(table[reason]) for table in tables.values()) for reason in MENDED}
+    read.left_out += Counter({CROWDS: found.pop(CROWDS)})
+    read.mended += Counter(found)
+    tables = {name: table.remove_columns(list(MENDED)) for name, table in tables.items()}
     present = {name: [[labels[kind] for _, kind in check_objects(each, labels)] for each in table["objects"]]
                for name, table in tables.items()}  # fmt: skip
     counts = Counter(chain(*present["train"]))
@@ -173,7 +186,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     rarest = {name: [min(own, key=counts.__getitem__, default="") for own in rows] for name, rows in present.items()}
     division = divide_rows(file_sketches(tables, "image"), recipe, tables, rarest)
     every = {name: [*chain(*rows)] for name, rows in division.of_lists(present).items()}
-    report = division.report | {"classes": class_counts(every)}
+    without = {name: sum(not own for own in rows) for name, rows in division.of_lists(present).items()}
+    report = division.report | {"classes": class_counts(every), "without_objects": without}
     return ObjectData(**facts, tables=division.of_tables(tables), labels=labels, report=report)
 
 
@@ -190,65 +204,8 @@ def object_classes(table: Dataset, recipe: Recipe) -> list[str]:
         with suppress(InvalidRecord):  # which is logged when records are validated
             names |= {name for _, name in boxes_and_classes(value) if isinstance(name, str)}
     if not names:
-        raise ValueError(f"{recipe.data.source} does not name the classes of its objects; give 'category' as a word")
-    return pretrained_classes(recipe.model.init, sorted(names), "ObjectDetection")
-
-
-def boxes_and_classes(value: Any) -> list[tuple[Any, Any]]:
-    """Return box and class of each object, from lists of both, a list of objects, or JSON of either."""
-    if value is None:
-        raise InvalidRecord("missing")
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-        if isinstance(value, Mapping):
-            return list(zip(value["bbox"], value["category"], strict=True))
-        return [(row["bbox"], row["category"]) for row in value]
-    except (ValueError, TypeError, KeyError):
-        raise InvalidRecord(f"expected a 'bbox' {FORM} and a 'category' of each object") from None
-
-
-def check_objects(value: Any, names: Sequence[str]) -> list[Box]:
-    """Return the boxes of an image's objects, which have some size, and the numbers of their classes."""
-    objects = []
-    for box, name in boxes_and_classes(value):
-        sides = isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)
-        if not sides or not all(map(isfinite, box)) or min(box[2:]) <= 0:
-            raise InvalidRecord(f"box {box}, expected {FORM}, of some width and height")
-        objects.append(([float(side) for side in box], check_label(name, names)))
-    return objects
-
-
-def upright(image: Any, objects: Sequence[Box], frame: Mapping[str, Any]) -> list[Box]:
-    """Return objects with their boxes in the upright image, from the frame whose size the data state, if they do.
-
-    InvalidRecord for a box out of its image, and for a size of neither frame, or of both though one is turned.
-    """
-    stated = frame.get("size") or [frame.get("width"), frame.get("height")]
-    stated = json.loads(stated) if isinstance(stated, str) else stated
-    stated = tuple(map(int, stated)) if all(str(side).isdecimal() for side in stated) else None
-    stored, orientation = stored_size(file_bytes(image, "image"))
-    turned = stored[::-1] if orientation >= 5 else stored
-    width, height = stated or turned
-    if stated not in (None, stored, turned):
-        raise InvalidRecord(f"an image of {stored[0]} x {stored[1]} pixels, but boxes in one of {width} x {height}")
-    is_stored = orientation > 1 and stated == stored
-    if is_stored and stored == turned:
-        raise InvalidRecord(f"turned by EXIF orientation {orientation}: boxes may be in either frame; save it upright")
-    for (left, top, wide, high), _ in objects:
-        beyond = min(left, top) < -SLACK or left + wide > width + SLACK or top + high > height + SLACK
-        if beyond or max(wide, high) < 1:
-            where = "reaches out of" if beyond else "is less than a pixel of"
-            box = f"[{left:g}, {top:g}, {wide:g}, {high:g}]"
-            raise InvalidRecord(f"box {box} {where} the image of {width} x {height} pixels; boxes are {FORM}")
-    return [(turned_box(box, stored, orientation), name) for box, name in objects] if is_stored else list(objects)
-
-
-def check_placed(image: Any, objects: Any, *sizes: Any, names: Sequence[str], frame: Sequence[str]) -> None:
-    """Raise InvalidRecord for objects whose boxes are not in their image."""
-    upright(image, check_objects(objects, names), dict(zip(frame, sizes, strict=True)))
-
-
-def upright_objects(record: Record, names: Sequence[str]) -> Record:
-    """Return the objects of a record with their boxes in the upright image."""
-    objects = upright(record["image"], check_objects(record["objects"], names), record)
-    return {"objects": json.dumps([{"bbox": box, "category": names[number]} for box, number in objects])}
+        raise ValueError(
+            f"{recipe.data.source} names no class of an object; give boxes, and their 'category' as a word"
+        )
+    say_alike(names, recipe.data.source)
+    return pretrained_classes(recipe.model.init, in_order(names), "ObjectDetection")

@@ -28,7 +28,7 @@ from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
 from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
-from qkv.scripts.data.local_files import ending, folder_labels, split_files
+from qkv.scripts.data.local_files import check_media, ending, files_below, folder_labels, split_files
 from qkv.scripts.data.readers import IMAGES, UTF_8, read_rows
 from qkv.scripts.recipes.schema import Recipe
 
@@ -101,16 +101,19 @@ def read_files(files: Mapping[str, list[Path]], split: str, where: str, document
     else:
         columns = columns_of(paths, documents, encoding)
         if any(kind in LOCATED for _, kind, _ in columns.values()):
-            beside = {each for path in paths for each in path.parent.rglob("*") if each.is_file()}
+            beside = {each for folder in {path.parent for path in paths} for each in files_below(folder)[0]}
     kinds = {name: (old, kind) for name, (old, kind, _) in columns.items()}
     features = {name: kind for name, (_, _, kind) in columns.items()}
     known = Features(features | {name: Value(kind) for name, kind in ORIGIN.items()})
     arguments = {"paths": list(map(str, paths)), "kinds": kinds, "labels": labels, "documents": documents,
                  "encoding": encoding, "stamp": stamp([*paths, *beside])}  # fmt: skip
     try:
-        return Dataset.from_generator(table_rows, features=known, gen_kwargs=arguments, split=split)
+        table = Dataset.from_generator(table_rows, features=known, gen_kwargs=arguments, split=split)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
+    if Path(where).is_dir() and not LOCATED.keys() & columns.keys():
+        check_media(Path(where), len(table))
+    return table
 
 
 def columns_of(paths: Sequence[Path], documents: str, encoding: str) -> dict[str, Source]:
@@ -125,7 +128,7 @@ def columns_of(paths: Sequence[Path], documents: str, encoding: str) -> dict[str
         columns[name] = name, "any" if stored and kind not in LOCATED else kind, feature
     for medium in LOCATED:
         called = [name for name, (_, kind, _) in columns.items() if kind == medium]
-        if called and medium not in columns:
+        if called and medium not in called:
             columns[medium] = columns.pop(FILE_NAME if FILE_NAME in called else called[0])
     return columns
 
@@ -232,7 +235,7 @@ def identity(where: str) -> str:
     root, digest = Path(where), sha256()
     if not root.exists():
         return str(ask_hub(where, commit))
-    for file in sorted(each for each in (root, *root.rglob("*")) if each.is_file()):
+    for file in [root] if root.is_file() else files_below(root)[0]:
         digest.update(f"{file.relative_to(root)} {file_hash(file)}\n".encode())
     return f"{root.name} {digest.hexdigest()}"
 

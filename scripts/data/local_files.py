@@ -1,30 +1,62 @@
-"""Local files of a data set: their splits, and the folders that are labels of images."""
+"""Local files of a data set: their splits, the folders that are labels of images, and the files that are left out."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qkv.scripts.common.phases import say_once
-from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES
+from qkv.scripts.data.columns import located, media_of, with_fields
+from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES, read_rows
 
 # Words for splits in names of files and folders.
-SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval")}
+SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"),
+          "test": ("test", "testing", "eval")}  # fmt: skip
+WORDS = {word for names in SPLITS.values() for word in names}
+SYSTEM = ("__MACOSX", "Thumbs.db", "desktop.ini")  # names that Windows and macOS add
+
+
+def files_below(root: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the files of a folder in order, links followed, and how many others it has: hidden ones, broken links."""
+    files, others, seen = list[Path](), Counter[str](), set[str]()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        if (place := os.path.realpath(folder)) in seen:  # links may lead in a circle
+            inner.clear()
+        for path in (Path(folder) / name for name in names if place not in seen):
+            parts = path.relative_to(root).parts
+            is_hidden = any(part.startswith(".") or part in SYSTEM for part in parts)
+            if is_hidden or not path.is_file():
+                others["hidden" if is_hidden else "broken link"] += 1
+            else:
+                files.append(path)
+        seen.add(place)
+    return sorted(files), others
 
 
 def split_files(root: Path) -> dict[str, list[Path]]:
-    """Return {split: its files} of a file or a folder.
+    """Return {split: its files} of a file or a folder, and say which files are left out."""
+    splits, left = found_files(root)
+    if left:
+        say_once(f"{root}: files left out are {', '.join(f'{count} {kind}' for kind, count in sorted(left.items()))}")
+    return splits
 
-    Images and recordings beside a table are those that it names; other files that are left out are said. ValueError
-    where no file can be read, or kinds are mixed.
+
+def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
+    """Return {split: its files} of a file or a folder, and the number of files that are left out, by ending.
+
+    Images and recordings beside a table are those that it names. ValueError where no file can be read, or kinds are
+    mixed.
     """
-    files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
-    files = [path for path in files if root.is_file() or "/." not in f"/{path.relative_to(root).as_posix()}"]
+    files, left = ([root], Counter[str]()) if root.is_file() else files_below(root)
     known = [path for path in files if ending(path) in FORMATS]
     if not known:
         raise ValueError(f"{root} holds no data: give pictures, or files that end in {', '.join(READERS)}")
+    if foreign := next((path for path in known if "\\udc" in ascii(str(path))), None):
+        raise ValueError(f"{os.fsencode(foreign)!r}: the name is not UTF-8; rename the file or folder")
     if root.is_file():
-        return {"train": known}
+        return {"train": known}, left
     has_tables = any(ending(path) in TABLES for path in known)
     known = [path for path in known if not has_tables or ending(path) not in IMAGES]
     nested, named = has_split_folders(known, root), dict[str, list[Path]]()
@@ -33,16 +65,14 @@ def split_files(root: Path) -> dict[str, list[Path]]:
     named.setdefault("train", named.get("", []))
     by_split = {split: named[split] for split in SPLITS if named.get(split)}
     used = {path for paths in by_split.values() for path in paths}
-    others = [path for path in files if path not in used and (ending(path) in READERS or not has_tables)]
-    left = Counter(ending(path) or path.name for path in others)
-    if left:
-        say_once(f"{root}: files left out are {', '.join(f'{count} {kind}' for kind, count in sorted(left.items()))}")
+    others = [path for path in files if path not in used and not (has_tables and media_of(path.name))]
+    left.update(ending(path) or path.name for path in others)
     for split, paths in by_split.items():
         kinds = {READERS.get(ending(path)): ending(path) for path in paths}
         if len(kinds) > 1:
             mixed = " and ".join(sorted(kinds.values()))
             raise ValueError(f"the {split} split of {root} mixes {mixed}; give the files of one kind")
-    return by_split
+    return by_split, left
 
 
 def ending(path: Path) -> str:
@@ -51,11 +81,28 @@ def ending(path: Path) -> str:
 
 
 def has_split_folders(files: Sequence[Path], root: Path) -> bool:
-    """Tell whether the folders in a folder are splits. Of folders with images all must be: `train` is a class, too."""
-    outer = {path.relative_to(root).parts[0].lower() for path in files if path.parent != root}
-    classes = any(ending(path) in IMAGES and path.parent.parent == root for path in files)
-    words = {word for names in SPLITS.values() for word in names}
-    return outer <= words if classes else bool(outer & words)
+    """Tell whether the folders in a folder are splits.
+
+    Of folders with images all must be called so, or hold the same classes: `train` is a class, too. ValueError where
+    both may be meant.
+    """
+    folders: dict[str, set[str]] = {}
+    for path in files:
+        name, *inner = path.relative_to(root).parts[:-1] or [""]
+        folders.setdefault(name.lower(), set()).add(inner[0] if inner else "")
+    outer = {name: inner for name, inner in folders.items() if name}
+    called, others = sorted(outer.keys() & WORDS), sorted(outer.keys() - WORDS)
+    if not called or not others or not any(ending(path) in IMAGES for path in files):
+        return bool(called)
+    if any("" in outer[name] for name in called):
+        return False
+    first = outer[called[0]]
+    if not any(first & inner for name, inner in outer.items() if name != called[0]):
+        raise ValueError(
+            f"{root}: {', '.join(called)} may be splits or classes beside {', '.join(others[:4])}; give a folder for "
+            "each split with a folder for each class in it, or images alone in the folder of each class"
+        )
+    return True
 
 
 def split_of(path: Path, root: Path, *, nested: bool) -> str | None:
@@ -66,8 +113,40 @@ def split_of(path: Path, root: Path, *, nested: bool) -> str | None:
 
 
 def folder_labels(files: Mapping[str, Sequence[Path]], root: Path) -> dict[Path, str]:
-    """Return the labels of images in all splits: their folders, below folders of splits."""
+    """Return the labels of images in all splits: the outermost folders that differ, below folders of splits."""
     every = [path for paths in files.values() for path in paths]
-    depth = 1 + has_split_folders(every, root) if root.is_dir() else 0
-    folders = {path: path.relative_to(root).parent.parts for path in every if depth}
-    return {path: parts[-1] for path, parts in folders.items() if len(parts) >= depth}
+    depth = has_split_folders(every, root) if root.is_dir() else 0
+    folders = {path: path.relative_to(root).parent.parts[depth:] for path in every if root.is_dir()}
+    folders = {path: parts for path, parts in folders.items() if parts}
+    shallowest = min(map(len, folders.values()), default=0)
+    levels = (level for level in range(shallowest) if len({parts[level] for parts in folders.values()}) > 1)
+    level = next(levels, shallowest - 1)
+    labels = {path: parts[level] for path, parts in folders.items()}
+    if inner := {parts[level + 1] for parts in folders.values() if len(parts) > level + 1}:
+        classes, deeper = (", ".join(sorted(names)[:4]) for names in (set(labels.values()), inner))
+        say_once(f"{root}: classes are the folders {classes}; folders in them, {deeper}, are none")
+    return labels
+
+
+def check_media(root: Path, rows: int) -> None:
+    """Say how many images and recordings lie beside tables that name none; ValueError where it is half their rows."""
+    beside = Counter(ending(path) for path in files_below(root)[0] if media_of(path.name))
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(beside.items()))
+    if 2 * beside.total() >= rows:
+        raise ValueError(
+            f"{root} holds {counts} and tables of {rows} rows, of which no column names files; give names with their "
+            "endings in a column file_name, or the folder of the files without the tables, or a table alone"
+        )
+    if beside:
+        say_once(f"{root}: files left out are {counts}, which no table names")
+
+
+def count_media(root: Path, tables: Sequence[Path], encoding: str) -> tuple[Counter[str], Counter[str]]:
+    """Count the images and recordings that tables name, and those of the folder that no row names, by ending."""
+    rows = ((path.parent, record) for path in tables for _, record in read_rows(path, encoding=encoding))
+    values = ((folder, value) for folder, record in rows if not isinstance(record, InvalidRecord)
+              for value in with_fields(record).values())  # fmt: skip
+    named = {os.path.normpath(located(value, folder)["path"]) for folder, value in values if media_of(value)}
+    there = files_below(root)[0] if root.is_dir() else []
+    unnamed = (path for path in there if media_of(path.name) and os.path.normpath(path.absolute()) not in named)
+    return Counter(ending(Path(path)) for path in named if Path(path).is_file()), Counter(map(ending, unnamed))

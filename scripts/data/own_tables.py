@@ -1,15 +1,22 @@
 """Read the valid rows of your own data in splits, and name their classes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel, Dataset, DatasetDict
 
+from qkv.scripts.common.environment import is_local
+from qkv.scripts.common.phases import say
 from qkv.scripts.data.examples import ORIGIN
-from qkv.scripts.data.loading import public_names, read_split, select, splits, undecoded
+from qkv.scripts.data.loading import local_splits, public_names, read_split, select, splits, undecoded
+from qkv.scripts.data.local_files import count_media, ending, found_files
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
+from qkv.scripts.data.readers import TABLES
 from qkv.scripts.data.validation import (
     Checks,
     RecordValidation,
@@ -43,13 +50,26 @@ def read_tables(
         read.columns = [each for each in tables[name].column_names if each not in ORIGIN]
         used = {part for each in read.columns for part in (each, each.partition(".")[0])}
         read.unused = [*dict.fromkeys(read.unused + [each for each in there if each not in used])]
+    count_files(recipe, read)
     return tables
+
+
+def count_files(recipe: Recipe, read: ReadReport) -> None:
+    """Count the files of a folder or file that were read, and those that were not."""
+    files = local_splits(recipe.data.source) if is_local(recipe.data.source) else DatasetDict()
+    if isinstance(files, DatasetDict):
+        return
+    root, paths = Path(recipe.data.source), [path for own in files.values() for path in own]
+    read.files, read.left_out = Counter(map(ending, paths)), read.left_out + found_files(root)[1]
+    if {"image", "audio"} & {*read.columns} and ending(paths[0]) in TABLES.keys() - {".parquet"}:
+        named, unnamed = count_media(root, paths, recipe.data.encoding)
+        read.files, read.left_out = read.files + named, read.left_out + unnamed
 
 
 def checked_tables(
     tables: Mapping[str, Dataset], recipe: Recipe, checks: Checks, read: ReadReport
 ) -> tuple[dict[str, Dataset], dict[str, Any]]:
-    """Return the valid rows of tables, but no split whose classes are all -1, and the fields of their data set."""
+    """Return the valid rows of tables, but no split without classes, and the fields of their data set."""
     log, valid = RecordValidation(recipe.data.bad_records), dict[str, Dataset]()
     for name, table in tables.items():
         classes = {
@@ -57,10 +77,13 @@ def checked_tables(
             for column, kind in table.features.items()
             if isinstance(kind, ClassLabel) and checks.get(column) is check_class
         }
-        if name != "train" and any({*table[column]} == {-1} for column in classes):
-            read.left_out[f"rows of the {name} split, whose classes are all -1:"] = len(table)
+        labels = [each for each in table.column_names if checks.get(each) is check_class]
+        absent = {each: (None, -1) if each in classes else (None,) for each in labels}
+        if name != "train" and any(all(value in no for value in table[each]) for each, no in absent.items()):
+            read.left_out[f"rows of the {name} split, which have no classes:"] = len(table)
         else:
             valid[name] = valid_rows(table, {**checks, **classes}, log, processes=recipe.data.workers or None)
+    read.mended += log.mended
     return valid, public_names(recipe.data.source) | {"invalid_records": log, "read": read}
 
 
@@ -91,6 +114,7 @@ def class_names(
     seen = {name: set(own) for name, own in found.items()}
     known = pretrained_classes(recipe.model.init, named or in_order(seen["train"]))
     where = f"{recipe.data.source}, column {column!r}"
+    say_alike(seen["train"], where)
     if recipe.data.test_size < 1 and len(seen["train"]) < 2:
         alone = ", ".join(map(repr, seen["train"]))
         raise ValueError(f"{where}: all rows have one class, {alone}; a classifier needs rows of two or more")
@@ -100,6 +124,15 @@ def class_names(
             "rows of it, or leave out the rows that have it"
         )
     return known
+
+
+def say_alike(names: Iterable[str], where: str) -> None:
+    """Say which classes differ by letters' case, spaces or the form of a letter in Unicode alone."""
+    forms: dict[str, list[str]] = {}
+    for name in sorted(names):
+        forms.setdefault(" ".join(normalize("NFKC", name).casefold().split()), []).append(ascii(name))
+    for alike in (own for own in forms.values() if len(own) > 1):
+        say(f"{where}: the classes {', '.join(alike)} look alike; give them one name if they are one")
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -4,20 +4,21 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 from numpy.typing import NDArray
 from PIL import Image
 
 from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomically
-from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.audio import read_wav, sound_notes
 from qkv.scripts.data.columns import COMMA, FLAGS, THOUSANDS
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
-from qkv.scripts.data.image import to_rgb, upright_image
+from qkv.scripts.data.image import image_notes, to_rgb, upright_image
 
 # Converts the value of a column, or checks the values of several; raises InvalidRecord.
 Check = Callable[..., Any]
@@ -80,7 +81,7 @@ def check_image(value: Any) -> Image.Image:
     try:
         return to_rgb(value) if isinstance(value, Image.Image) else upright_image(file_bytes(value, "image"))
     except ValueError as error:
-        raise InvalidRecord(f"damaged image: {error}") from None
+        raise InvalidRecord(str(error)) from None
 
 
 def check_audio(value: Any) -> NDArray[np.float32]:
@@ -88,12 +89,15 @@ def check_audio(value: Any) -> NDArray[np.float32]:
     try:
         samples: NDArray[np.float32] = read_wav(wav_bytes(value))["raw"]
     except ValueError as error:
-        raise InvalidRecord(f"damaged recording: {error}") from None
+        raise InvalidRecord(str(error)) from None
     if len(samples) < MIN_SAMPLES:
         raise InvalidRecord(f"{len(samples) / 16:.0f} ms of sound, expected {MIN_SAMPLES / 16:.0f} or more")
     if samples.min() == samples.max():
         raise InvalidRecord("silent all along")
     return samples
+
+
+NOTES: dict[Check, Callable[[bytes], list[str]]] = {check_image: image_notes, check_audio: sound_notes}
 
 
 def wav_bytes(value: Any) -> bytes:
@@ -143,6 +147,7 @@ class RecordValidation:
         self.share = share
         self.path: Path | None = None
         self.lines: dict[tuple[str, int], Record] = {}
+        self.mended: Counter[str] = Counter()
 
     def open(self, folder: Path, *, is_main: bool) -> None:
         """Log the records that were gathered so far, by one process for all, and the later ones at once."""
@@ -190,10 +195,11 @@ class RecordValidation:
 def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processes: int | None = None) -> Dataset:
     """Return the valid records of a table, without the columns of their origin."""
     # Typed beforehand: the type of a column cannot be inferred from a first batch of None.
-    features = Features({"_reason": Value("string")})
+    features = Features({"_reason": Value("string"), "_notes": List(Value("string"))})
     mapped = data.map(partial(reasons_of, checks=dict(checks)), batched=True, batch_size=100, features=features,
                       remove_columns=data.column_names, num_proc=processes, desc="validating records")  # fmt: skip
     reasons = mapped["_reason"][:]
+    log.mended.update(chain(*mapped["_notes"]))
     invalid = [row for row, reason in enumerate(reasons) if reason is not None]
     origin: dict[str, Any] = {
         "_file": [str(data.info.dataset_name or "data")] * len(data),
@@ -207,8 +213,12 @@ def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processe
     return valid.remove_columns([name for name in ORIGIN if name in valid.column_names])
 
 
-def reasons_of(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[str | None]]:
-    """Return why each record of a batch is invalid, or None."""
-    records = (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
+def reasons_of(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[Any]]:
+    """Return why each record of a batch is invalid, or None, and how the files of the valid ones are changed."""
+    records = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
     made = [attempt(validate, record, checks) for record in records]
-    return {"_reason": [str(each) if isinstance(each, InvalidRecord) else None for each in made]}
+    invalid = [isinstance(each, InvalidRecord) for each in made]
+    media = [(name, NOTES[check]) for name, check in checks.items() if isinstance(name, str) and check in NOTES]
+    notes = [[note for name, of in media if not bad for note in of(file_bytes(record[name], name))]
+             for record, bad in zip(records, invalid, strict=True)]  # fmt: skip
+    return {"_reason": [str(each) if bad else None for each, bad in zip(made, invalid, strict=True)], "_notes": notes}

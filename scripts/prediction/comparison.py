@@ -28,7 +28,7 @@ def intervals(evaluation: Evaluation, resamples: int, seed: int) -> Intervals:
     Sources: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals; Wilson 1927,
         Probable Inference, https://doi.org/10.1080/01621459.1927.10502953
     """
-    right = [row.get("correct") for row in evaluation.rows]
+    right: list[Any] = [row.get("correct") for row in evaluation.rows]
     values, ranges = resampled(evaluation)(np.arange(len(right))), Intervals()
     drawn = intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
     for name, value in values.items():

@@ -48,9 +48,8 @@ class Evaluation:
 
     def of_rows(self, numbers: Sequence[int]) -> "Evaluation":
         """Return the evaluation of some rows alone."""
-        return Evaluation(
-            self.task, *([own[number] for number in numbers] for own in (self.sums, self.answers, self.rows))
-        )
+        chosen: list[Any] = [[own[number] for number in numbers] for own in (self.sums, self.answers, self.rows)]
+        return Evaluation(self.task, *chosen)
 
     def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the task over chosen rows, with repetitions, or over all rows.

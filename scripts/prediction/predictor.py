@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.columns import located
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
@@ -71,11 +72,6 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     return text
 
 
-def located(value: Any, folder: Path) -> Any:
-    """Put the folder before a file name of a table; leave stored files alone."""
-    return {"path": str(folder / value), "bytes": None} if isinstance(value, str) and value else value
-
-
 def read_image(value: Any, source: Source, folder: Path) -> Any:
     """Return an image, opened to its last pixel."""
     return check_image(located(value, folder))
@@ -86,7 +82,7 @@ def read_recording(value: Any, source: Source, folder: Path) -> Any:
     try:
         return read_wav(wav_bytes(located(value, folder)), source.pipeline.feature_extractor.sampling_rate)
     except ValueError as error:
-        raise InvalidRecord(f"damaged recording: {error}") from None
+        raise InvalidRecord(str(error)) from None
 
 
 READERS = {"text": read_text, "image": read_image, "audio": read_recording}

@@ -13,9 +13,10 @@ from transformers import DetrImageProcessorPil
 
 from qkv.modeling.heads.matching import corners
 from qkv.scripts.common.extras import require
+from qkv.scripts.data.boxes import Box, check_objects
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image import unpadded_boxes
-from qkv.scripts.data.image_data import Box, ObjectData, check_objects
+from qkv.scripts.data.image_data import ObjectData
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe

@@ -62,7 +62,9 @@ class Seq2Seq(GreedyDecoding, Task):
             start += len(texts)
         ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": self.max_tokens}
         config, cut = config_fields(self.tokenizer, **ids), count_truncated(lengths, length)
-        super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, truncated=cut)
+        # Or `generate` ends after 20 tokens, its default.
+        limit = {"max_new_tokens": self.max_tokens}
+        super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, generation=limit, truncated=cut)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         return pad_with_mask(records, self.fills)

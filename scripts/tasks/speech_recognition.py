@@ -20,10 +20,11 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeature
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
-from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.examples import Batch, InvalidRecord, Record
 from qkv.scripts.data.loading import public_names
-from qkv.scripts.data.own_tables import valid_tables
+from qkv.scripts.data.own_tables import checked_tables, read_tables
 from qkv.scripts.data.pretrained import pretrained_folder
+from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import divide_evenly, divide_rows
 from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.tokenization import (
@@ -37,7 +38,7 @@ from qkv.scripts.data.tokenization import (
     tokenize,
     tokenizer_for,
 )  # fmt: skip
-from qkv.scripts.data.validation import check_audio, check_text, wav_bytes
+from qkv.scripts.data.validation import check_audio, check_number, check_text, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task
@@ -45,6 +46,7 @@ from qkv.scripts.tasks.task import Answer, Task
 FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
 )
+PARTS, LENGTH, UNITS = ("start", "end", "offset", "begin", "start_time", "end_time"), "duration", (1, 0.001)
 WORD_DELIMITER = "|"  # of the CTC tokenizers of transformers
 
 
@@ -118,7 +120,10 @@ class SpeechRecognition(Task):
         if self.most:
             lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
             cut = count_truncated(lengths, self.most)
-        super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
+        made = {"max_new_tokens": self.most + SPARE} if self.most else {}
+        super().__init__(
+            data, examples, processor, config, metrics=("wer", "exact_match"), generation=made, truncated=cut
+        )
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
@@ -173,9 +178,22 @@ class CTCSpeechRecognition(SpeechRecognition):
 
 
 def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[str, Dataset]]:
-    """Read the valid recordings of data in the splits that the recipe asks for; ValueError for a missing column."""
-    made = replace(recipe, data=replace(recipe.data, source=data.where))
-    tables, facts = valid_tables(made, {"audio": check_audio, recipe.text.column: check_text})
+    """Read the valid recordings of data in the splits that the recipe asks for.
+
+    ValueError for a missing column, and for columns that name parts of recordings.
+    """
+    made, read = replace(recipe, data=replace(recipe.data, source=data.where)), ReadReport()
+    tables = read_tables(made, ["audio", recipe.text.column], read, (*PARTS, LENGTH))
+    there = [(name, table) for table in tables.values() for name in table.column_names]
+    for name, table in there:
+        if name in PARTS and any(value not in (None, "", 0, "0", "0.0") for value in table[name]):
+            mend = "give a file for each part, or leave out the column"
+            raise ValueError(
+                f"{data.where}: column {name!r} names parts of recordings, but whole ones are read; {mend}"
+            )
+    checks: dict[Any, Any] = {"audio": check_audio, recipe.text.column: check_text}
+    checks |= {("audio", LENGTH): check_length} if LENGTH in dict(there) else {}
+    tables, facts = checked_tables(tables, made, checks, read)
     if data.where == recipe.data.source:
         division = divide_rows(file_sketches(tables, "audio"), recipe, tables)
     else:  # made by a recipe
@@ -185,6 +203,13 @@ def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[
         tables = {name: table.rename_column(recipe.text.column, "text") for name, table in tables.items()}
     facts = {name: facts[name] for name in ("invalid_records", "read")}
     return replace(data, **facts, report=division.report), tables
+
+
+def check_length(audio: Any, length: Any) -> None:
+    """Raise InvalidRecord for a recording of another length than stated, in seconds or thousandths of them."""
+    seconds = len(check_audio(audio)) / 16_000
+    if length is not None and all(abs(check_number(length) * unit - seconds) > 0.1 + 0.02 * seconds for unit in UNITS):
+        raise InvalidRecord(f"{seconds:.2f} seconds of sound, but a {LENGTH} of {length}")
 
 
 def extractor_for(init: str | None) -> Any:

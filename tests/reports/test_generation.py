@@ -167,3 +167,13 @@ def test_ends_that_pad_are_learned(tmp_path: Any) -> None:
     assert learned_tokens(answers) == [[4, END], [5, 6, END], [7, END]]
     packed = causal_lm(recipe, Corpus(*NAMES, texts=TEXTS)).splits["test"].columns["labels"]
     assert packed[packed >= 0].tolist() == [3, 4, 5, END, 7, END, END, 3, END]
+
+
+def test_a_saved_model_writes_as_many_tokens_as_it_learned(tmp_path: Any) -> None:
+    recipe = recipe_of(text={"tokenizer": "bytes", "vocab_size": 300, "length": 40})
+    task = Seq2Seq(recipe, Corpus(*NAMES, texts=TEXTS, targets=dict.fromkeys(TEXTS, ["x" * 39] * 3)))
+    model = build("bart", forced_eos_token_id=None)
+    model.generation_config.update(**task.generation, _from_model_config=False)  # as a training does in the end
+    model.save_pretrained(tmp_path)
+    source = torch.tensor(ROWS[:1])
+    assert type(model).from_pretrained(tmp_path).generate(source, pad_token_id=1).shape == (1, 1 + 44)

@@ -70,7 +70,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
     task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
-    name = re.sub(r"[^\w.-]+", "-", Path(where).stem if is_local(where) else where)
+    name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
     usual = values.pop("epochs")
@@ -223,7 +223,7 @@ def tasks_of_rest(
 
 def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[Guess]:
     """Yield the tasks of images or recordings by the columns beside them, the likeliest first."""
-    rest = [column for column in columns if column is not files]
+    rest = [column for column in columns if column is not files and not is_json(column)]
     text = asked.get("column") or first(rest, "text") or longest(rest)
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
@@ -232,6 +232,11 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
+
+
+def is_json(column: Column) -> bool:
+    """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
+    return column.kind in ("text", "class") and all(str(value).startswith(("{", "[{")) for value in column.sample if value)
 
 
 def fields_of(roles: Roles) -> Fields:

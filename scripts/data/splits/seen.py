@@ -36,7 +36,8 @@ def write_seen(folder: Path, report: Mapping[str, Any], init: str | None) -> Non
     if hashes := report.get(HASHES):
         parts = {name: [own[name] for own in (earlier, hashes) if name in own] for name in USED}
         made = BytesIO()
-        np.savez(made, **{name: np.unique(np.concatenate(own)) for name, own in parts.items() if own})
+        rows: dict[str, Any] = {name: np.unique(np.concatenate(own)) for name, own in parts.items() if own}
+        np.savez(made, **rows)
         write_atomically(folder / SEEN, made.getvalue())
 
 

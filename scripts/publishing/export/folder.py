@@ -66,7 +66,7 @@ def write_config(path: Path, added: Mapping[str, Any]) -> None:
     saved = read_json(path)
     # Without a release transformers takes the tokenizer of a Mistral for one that is to be mended.
     dropped = OF_LOADING[:-1] if saved.get("model_type") == "mistral" else OF_LOADING
-    values = {name: value for name, value in saved.items() if name not in dropped} | added
+    values = {**{name: value for name, value in saved.items() if name not in dropped}, **added}
     for part in (each for each in values.values() if isinstance(each, dict) and "model_type" in each):
         if part.get("dtype") == values.get("dtype"):  # which loading copies to the parts
             part.pop("dtype", None)

@@ -70,7 +70,7 @@ def test_the_header_shows_the_separator(tmp_path: Path, name: str, content: str)
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("x.csv", b"text,label,text\na,b,c\n", ["text, label, text", "twice"]),
+        ("x.csv", b"text,label,text\na,b,c\n", ["'text'", "twice"]),
         ("x.csv", "Käse,n\na,1\n".encode("latin-1"), ["letter 2", "encoding="]),
         ("x.csv", b'text\ngood\n"oops\ngood\n', ["row 4", "quotes"]),
         ("x.txt", b"\xff\xfea\x00b", ["utf-16", "encoding="]),
@@ -120,7 +120,8 @@ def test_images_of_coco_are_found(tmp_path: Path, folder: str) -> None:
     Image.new("RGB", (4, 4)).save(path.parent / folder / "ü 1.png")
     (_, one), (_, other) = rows(path)
     assert Path(one["image"]).samefile(path.parent / folder / "ü 1.png")
-    assert one["objects"] == [{"bbox": [0, 0, 2, 2], "category": "cat"}] and other["objects"] == []
+    assert one["objects"] == [{"bbox": [0, 0, 2, 2], "category": "cat"} | own for own in ({}, {"iscrowd": 1})]
+    assert other["objects"] == []
 
 
 def test_damaged_parquet_is_refused(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from datasets import Image as Picture
 from PIL import Image
 from transformers import DetrForObjectDetection, pipeline
 
+from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.examples import Batch, InvalidRecord
-from qkv.scripts.data.image_data import check_objects
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.lab.stock_model import build_chosen
 from qkv.scripts.recipes import loading as recipe

@@ -11,6 +11,7 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
+from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.lab.stock_model import build_chosen
@@ -88,6 +89,24 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
 def test_what_cannot_be_heard_is_refused(words: list[str], said: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=said):
         task_of(folder, *words)
+
+
+def test_lengths_and_parts_are_compared_with_the_sound(folder: Path) -> None:
+    path = folder / "train" / "metadata.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lengths = [len(read_wav((path.parent / row["file_name"]).read_bytes())["raw"]) / 16_000 for row in rows]
+    for unit in (1, 1000):
+        known = [row | {"duration": unit * length} for row, length in zip(rows, lengths, strict=True)]
+        known[4]["duration"] *= 3
+        path.write_text("\n".join(map(json.dumps, known)))
+        assert [line["row"] for line in task_of(folder, "bad_records=0.9").data.invalid_records.skipped] == [5]
+    for name in ("offset", "end"):
+        path.write_text("\n".join(json.dumps(row | {name: 0.1 * number}) for number, row in enumerate(rows)))
+        with raises_sentence(f"'{name}'"):
+            task_of(folder)
+    path.write_text("\n".join(json.dumps(row | {"offset": 0.0}) for row in rows))
+    task = task_of(folder)
+    assert task.sizes()["train"] == 11 and task.data.read.files == {".jsonl": 2, ".wav": 16}
 
 
 def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
