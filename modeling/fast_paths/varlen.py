@@ -35,13 +35,13 @@ class VarlenKernel(NamedTuple):
 
 
 # By type of device. On an H100 encoders of less work ran slower packed than padded.
-KERNELS: dict[str, VarlenKernel] = {}
+VARLEN_KERNELS: dict[str, VarlenKernel] = {}
 try:
     from torch.nn.attention.varlen import varlen_attn
 except ImportError:  # before torch 2.10
     pass
 else:
-    KERNELS["cuda"] = VarlenKernel(varlen_attn, (torch.bfloat16, torch.float16), 130e6)
+    VARLEN_KERNELS["cuda"] = VarlenKernel(varlen_attn, (torch.bfloat16, torch.float16), 130e6)
 
 
 @dataclass
@@ -108,7 +108,7 @@ def half_precision(values: Tensor) -> Tensor:
 def open_kernel(stack: StackParts, inputs: StackInputs) -> VarlenKernel | None:
     """Return the kernel for these inputs; None where there is none, or where it lacks a part of their attention."""
     config, (hidden, mask, grid) = stack.config, inputs.embedded
-    kernel = KERNELS.get(hidden.device.type)
+    kernel = VARLEN_KERNELS.get(hidden.device.type)
     attends = (
         stack.remove_padding is not False
         and inputs.sizes.cache is None
@@ -172,7 +172,7 @@ def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing) -> Packed
     return PackedTokens(None if tokens == real.numel() else index, ends, shape[1], shape)
 
 
-def pack_memory(memory: Memory) -> PackedTokens | None:
+def memory_tokens(memory: Memory) -> PackedTokens | None:
     """Find the real tokens of memory (B, S, D); None without one, or with a mask of pairs."""
     hidden, mask = memory.hidden, cast("Tensor | None", memory.mask)
     if hidden is None or (mask is not None and mask.ndim != 2):
@@ -219,7 +219,7 @@ class VarlenPlan(Plan):
         check_position_ids(hidden, packing.position_ids)
         if mask is not None:
             check_padding_mask(mask, hidden, 0, hidden.shape[1])
-        packed, read = pack_tokens(hidden, mask, packing), pack_memory(inputs.memory)
+        packed, read = pack_tokens(hidden, mask, packing), memory_tokens(inputs.memory)
         apart = inputs.memory.hidden is None or (read and packed and read.documents == packed.documents == len(hidden))
         if packed is None or not apart:
             return None

@@ -179,7 +179,8 @@ class Compute:
 
     Args:
         threads (CPU threads): Limit of torch's threads.
-        precision: `fp32`, or `bf16` for the products of matrices (autocast); weights stay in `fp32`.
+        precision: `fp32`, or `bf16` for the products of matrices (autocast), by default on GPUs that compute it;
+            weights stay in `fp32`.
         gradient_checkpointing: Whether each layer is computed twice and stored once: less memory, more time.
         compile: Whether torch's inductor fuses operations.
         strategy: Several processes each have a whole model (`ddp`) or shard its weights (`fsdp2`); `auto` does what the
@@ -188,7 +189,7 @@ class Compute:
     """
 
     threads: Count | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16"] | None = None
     gradient_checkpointing: bool = False
     compile: bool = False
     strategy: Literal["auto", "ddp", "fsdp2"] = "auto"

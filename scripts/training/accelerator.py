@@ -8,6 +8,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,6 +38,14 @@ from qkv.scripts.training.trackers import tracker_names
 REFUSED = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config"}
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # on the main process
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # parameters of mallopt, from glibc's malloc.h
+
+
+def with_precision(recipe: Recipe) -> Recipe:
+    """Set the precision of a recipe that names none: bfloat16 on a GPU that computes it, else single precision."""
+    if recipe.compute.precision is not None:
+        return recipe
+    halves = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return replace(recipe, compute=replace(recipe.compute, precision="bf16" if halves else "fp32"))
 
 
 def build_accelerator(recipe: Recipe) -> Accelerator:

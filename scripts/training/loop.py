@@ -75,7 +75,7 @@ class Loop:
         self.model.train()
         while self.done < self.recipe.optimization.max_steps:
             parts = islice(batches, self.recipe.optimization.accumulate)
-            taken = self.step([send_to_device(batch, self.accelerator.device) for batch in parts])
+            taken = self.step([on_device(batch, self.accelerator.device) for batch in parts])
             self.done = taken.number
             yield taken
 
@@ -85,9 +85,13 @@ class Loop:
         targets = torch.stack([torch.as_tensor(self.task.count(batch)) for batch in batches]).sum(0)
         tokens = sum(batch["input_ids"].numel() for batch in batches if "input_ids" in batch)
         others = torch.tensor([tokens, self.stop_requested(), self.save_requested()])
-        own = torch.cat((torch.atleast_1d(targets), others)).to(accelerator.device)
+        own = torch.cat((torch.atleast_1d(targets), others))
+        # One process asks its device for nothing, and computes ahead of it.
+        own = own if accelerator.num_processes == 1 else own.to(accelerator.device)
         *counts, tokens, stop, save = reduce_sum(accelerator, own)
-        num_items_in_batch = torch.stack(counts) if len(counts) > 1 else counts[0]
+        num_items_in_batch = torch.stack(counts).to(accelerator.device) if len(counts) > 1 else counts[0]
+        if num_items_in_batch.device != accelerator.device:
+            num_items_in_batch = num_items_in_batch.item()
         losses = []
         options = no_cache(accelerator.unwrap_model(self.model, keep_torch_compile=False))
         _, processes = data_parallel(accelerator)
@@ -116,6 +120,14 @@ class Loop:
         self.model = self.accelerator.unwrap_model(self.model)
         self.accelerator.free_memory()
         self.accelerator.end_training()
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy a batch to a device; a GPU copies while it computes."""
+    if device.type != "cuda":
+        return send_to_device(batch, device)
+    pinned = {name: each.pin_memory() if isinstance(each, Tensor) else each for name, each in batch.items()}
+    return send_to_device(pinned, device, non_blocking=True)
 
 
 @contextmanager

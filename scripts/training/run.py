@@ -26,7 +26,14 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.class_scores import class_scores
 from qkv.scripts.tasks.task import Answer, Task
-from qkv.scripts.training.accelerator import build_accelerator, full_model, keep_freed_memory, make_model, seed_ranks
+from qkv.scripts.training.accelerator import (
+    build_accelerator,
+    full_model,
+    keep_freed_memory,
+    make_model,
+    seed_ranks,
+    with_precision,
+)
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
@@ -134,6 +141,7 @@ def train(
     if recipe.compute.threads:
         torch.set_num_threads(recipe.compute.threads)
     init_elastic_process_group()
+    recipe = with_precision(recipe)
     accelerator = build_accelerator(recipe)
     keep_freed_memory(accelerator.device)
     task = load_task(recipe)

@@ -70,7 +70,11 @@ def test_the_kernel_computes_what_its_stand_in_does(size: int, groups: int, wind
     ends = torch.tensor([0, 5, 6, 90, 217], dtype=torch.int32, device="cuda")
     heads = [torch.randn(217, count, size, device="cuda", dtype=dtype) for count in (4, groups, groups)]
     upstream, found = torch.randn(217, 4, size, device="cuda", dtype=torch.float64), []
-    for attend, kind in ((varlen.KERNELS["cuda"].attend, dtype), (varlen_attn, torch.float64), (varlen_attn, dtype)):
+    for attend, kind in (
+        (varlen.VARLEN_KERNELS["cuda"].attend, dtype),
+        (varlen_attn, torch.float64),
+        (varlen_attn, dtype),
+    ):
         given = [each.to(kind).requires_grad_() for each in map(torch.Tensor.clone, heads)]
         mixed = attend(*given, ends, ends, 128, 128, scale=0.2, window_size=window, enable_gqa=groups != 4)
         (mixed.double() * upstream).sum().backward()

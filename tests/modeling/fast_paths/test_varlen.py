@@ -43,7 +43,7 @@ PLACES = torch.tensor([[*range(3), *range(9)], [*range(12)], [*range(2), *range(
 def kernel() -> Iterator[mock.Mock]:
     attend = mock.Mock(wraps=varlen_attn)
     dtypes = (torch.float64, torch.float32, torch.bfloat16)
-    with mock.patch.dict(varlen.KERNELS, cpu=VarlenKernel(attend, dtypes, work=0)):
+    with mock.patch.dict(varlen.VARLEN_KERNELS, cpu=VarlenKernel(attend, dtypes, work=0)):
         yield attend
 
 
@@ -179,7 +179,7 @@ def test_hidden_dropout_and_half_precision_are_open(kernel: mock.Mock) -> None:
 @pytest.mark.parametrize("work", [0, 2 * 3 * LENGTH * 6, 2 * 3 * LENGTH * 6 + 1])
 def test_small_batches_stay_padded(kernel: mock.Mock, work: float) -> None:
     model = built("encoder")
-    with mock.patch.dict(varlen.KERNELS, cpu=varlen.KERNELS["cpu"]._replace(work=work)):
+    with mock.patch.dict(varlen.VARLEN_KERNELS, cpu=varlen.VARLEN_KERNELS["cpu"]._replace(work=work)):
         model(IDS, attention_mask=RIGHT)
         assert kernel.called == (work <= 2 * 3 * LENGTH * 6)
         model.remove_padding = True
@@ -207,8 +207,8 @@ def test_compiled_graphs_take_the_kernel(given: str) -> None:
     model = built("decoder", position="rope", pattern="sliding" if given == "windows" else "full")
     ends = {"cu_seq_lens_q": torch.tensor([0, 5, 6, 20, 36])} if given == "boundaries" else {}
     row = {"input_ids": IDS.view(1, -1), "use_cache": False, **ends}
-    kernel = varlen.KERNELS["cpu"]._replace(attend=doubled)
-    with exact(), torch.no_grad(), mock.patch.dict(varlen.KERNELS, cpu=kernel):
+    kernel = varlen.VARLEN_KERNELS["cpu"]._replace(attend=doubled)
+    with exact(), torch.no_grad(), mock.patch.dict(varlen.VARLEN_KERNELS, cpu=kernel):
         expected = model(**row).last_hidden_state
         actual = torch.compile(model, backend="eager")(**row).last_hidden_state
     assert_alike([actual], [expected])
