@@ -50,7 +50,7 @@ class StackConfig(AttentionConfig):
 
     @property
     def float16_clamp(self) -> str | None:
-        """Where half precision keeps hidden states finite, in converted models: after each branch, or each layer.
+        """Places at which half precision keeps hidden states finite in converted models: each branch, or each layer.
 
         `branch` is T5's, which loads the last matrices of feed-forward networks in single precision; `layer` is that of
         the encoders of BART and Whisper. Saved where it is set.
