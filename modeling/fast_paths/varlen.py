@@ -7,6 +7,7 @@ Shapes: B batch, T tokens, N real tokens of the batch, D hidden_size, H heads, G
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
+from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import check_boundaries, check_memory_mask, check_padding_mask, check_position_ids
 from ..context import Memory
 from ..execution import Plan, StackInputs, StackParts
@@ -34,6 +36,8 @@ class VarlenKernel(NamedTuple):
     work: float
 
 
+# The widest heads of FlashAttention.
+WIDEST = 256
 # By type of device. On an H100 encoders of less work ran slower packed than padded.
 VARLEN_KERNELS: dict[str, VarlenKernel] = {}
 try:
@@ -41,7 +45,8 @@ try:
 except ImportError:  # before torch 2.10
     pass
 else:
-    VARLEN_KERNELS["cuda"] = VarlenKernel(varlen_attn, (torch.bfloat16, torch.float16), 130e6)
+    if {"scale", "window_size", "enable_gqa"} <= signature(varlen_attn).parameters.keys():
+        VARLEN_KERNELS["cuda"] = VarlenKernel(varlen_attn, (torch.bfloat16, torch.float16), 130e6)
 
 
 @dataclass
@@ -105,10 +110,24 @@ def half_precision(values: Tensor) -> Tensor:
     return values.to(computed_dtype(values))
 
 
+def kernel_of(config: StackConfig, device: torch.device, dtype: torch.dtype, *, training: bool) -> VarlenKernel | None:
+    """Return the kernel that computes the attention of a stack; None where there is none, or where it lacks a part."""
+    kernel = VARLEN_KERNELS.get(device.type)
+    covered = (
+        config.kernel not in STATE_KERNELS
+        and config.position not in BIAS_POSITIONS
+        and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
+        and not config.num_global_tokens
+        and config.head_dim % 8 == 0
+        and config.head_dim <= WIDEST
+        and not (training and (config.attention_dropout or config.drop_path_rate))
+    )
+    return kernel if covered and kernel is not None and dtype in kernel.dtypes else None
+
+
 def open_kernel(stack: StackParts, inputs: StackInputs) -> VarlenKernel | None:
-    """Return the kernel for these inputs; None where there is none, or where it lacks a part of their attention."""
-    config, (hidden, mask, grid) = stack.config, inputs.embedded
-    kernel = VARLEN_KERNELS.get(hidden.device.type)
+    """Return the kernel for these inputs; None where their layers are recorded, cached or hidden from each other."""
+    hidden, mask, grid = inputs.embedded
     attends = (
         stack.remove_padding is not False
         and inputs.sizes.cache is None
@@ -116,17 +135,12 @@ def open_kernel(stack: StackParts, inputs: StackInputs) -> VarlenKernel | None:
         and inputs.memory.position is None
         and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
         and inputs.backend == "sdpa"
-        and config.kernel not in STATE_KERNELS
-        and config.position not in BIAS_POSITIONS
-        and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
-        and not config.num_global_tokens
         and inputs.packing.global_attention_mask is None
-        and config.head_dim % 8 == 0
-        and not (stack.training and (config.attention_dropout or config.drop_path_rate))
-        and not inputs.recorded
         and inputs.packing.seq_idx is None
+        and not inputs.recorded
     )
-    return kernel if kernel is not None and attends and computed_dtype(hidden) in kernel.dtypes else None
+    dtype = computed_dtype(hidden)
+    return kernel_of(stack.config, hidden.device, dtype, training=stack.training) if attends else None
 
 
 def can_win(stack: StackParts, inputs: StackInputs, kernel: VarlenKernel) -> bool:
@@ -134,9 +148,11 @@ def can_win(stack: StackParts, inputs: StackInputs, kernel: VarlenKernel) -> boo
     config, (hidden, mask, _), packing = stack.config, inputs.embedded, inputs.packing
     batch, length, _ = hidden.shape
     window = config.sliding_window if "sliding" in config.layer_patterns else None
-    told = mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None
+    told = mask is not None or packing.position_ids is not None
     enough = bool(stack.remove_padding) or config.num_hidden_layers * batch * length * config.hidden_size >= kernel.work
-    return enough and (told or (window is not None and 2 * window <= length))
+    # Of boundaries any other way makes a mask of all pairs in the row.
+    alone = packing.cu_seq_lens_q is not None and mask is None
+    return alone or (enough and (told or (window is not None and 2 * window <= length)))
 
 
 def pack_rows(shape: tuple[int, int], device: torch.device) -> PackedTokens:

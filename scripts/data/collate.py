@@ -56,6 +56,14 @@ def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
     return {**batch, "input_ids": batch["input_ids"].clamp(min=0), "attention_mask": real.long()}
 
 
+def in_one_row(batch: Batch) -> Batch:
+    """Put packed rows behind each other, with the boundaries of their documents, which an accelerator need not find."""
+    flat = {name: each.reshape(1, -1) for name, each in batch.items()}
+    starts = (flat["position_ids"][0] == 0).nonzero()[:, 0].int()
+    ends = torch.cat((starts, starts.new_tensor([flat["input_ids"].numel()])))
+    return {**flat, "cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+
+
 def padding_of(tokenizer: Any) -> int:
     """Return the value that pads rows: the pad token, or no token where it ends texts, too, and would be cut off."""
     return IGNORED if tokenizer.pad_token_id == tokenizer.eos_token_id else tokenizer.pad_token_id

@@ -17,6 +17,9 @@ from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from qkv.configuration.configuration_stack import StackConfig
+from qkv.modeling.fast_paths.varlen import kernel_of
+from qkv.scripts.data.collate import in_one_row
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Answer, Task
@@ -75,9 +78,26 @@ class Loop:
         self.model.train()
         while self.done < self.recipe.optimization.max_steps:
             parts = islice(batches, self.recipe.optimization.accumulate)
-            taken = self.step([on_device(batch, self.accelerator.device) for batch in parts])
+            taken = self.step([self.on_device(batch) for batch in parts])
             self.done = taken.number
             yield taken
+
+    def on_device(self, batch: Batch) -> Batch:
+        """Copy a batch to the device, on a GPU while it computes; packed rows become one where it reads them so."""
+        device = self.accelerator.device
+        if batch.keys() == {"input_ids", "position_ids", "labels"} and self.reads_one_row():
+            batch = in_one_row(batch)
+        if device.type != "cuda":
+            return send_to_device(batch, device)
+        pinned = {name: each.pin_memory() if isinstance(each, Tensor) else each for name, each in batch.items()}
+        return send_to_device(pinned, device, non_blocking=True)
+
+    def reads_one_row(self) -> bool:
+        """Return True for a stack whose documents a kernel of the device attends to one by one."""
+        config = self.accelerator.unwrap_model(self.model, keep_torch_compile=False).config
+        dtype = torch.bfloat16 if self.accelerator.mixed_precision == "bf16" else torch.float32
+        alone = isinstance(config, StackConfig) and self.recipe.compute.tensor_parallel == 1
+        return alone and kernel_of(config, self.accelerator.device, dtype, training=True) is not None
 
     def step(self, batches: Sequence[Batch]) -> Step:
         """Take an optimizer step on this process's micro-batches; the result is the same on every process."""
@@ -120,14 +140,6 @@ class Loop:
         self.model = self.accelerator.unwrap_model(self.model)
         self.accelerator.free_memory()
         self.accelerator.end_training()
-
-
-def on_device(batch: Batch, device: torch.device) -> Batch:
-    """Copy a batch to a device; a GPU copies while it computes."""
-    if device.type != "cuda":
-        return send_to_device(batch, device)
-    pinned = {name: each.pin_memory() if isinstance(each, Tensor) else each for name, each in batch.items()}
-    return send_to_device(pinned, device, non_blocking=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from itertools import count, islice, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from accelerate import Accelerator
 from datasets import IterableDataset
 
 import qkv
+from qkv.modeling.fast_paths import varlen
+from qkv.modeling.fast_paths.varlen import VarlenKernel
 from qkv.scripts.data import stream
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.loading import read
@@ -31,6 +34,7 @@ from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Shar
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 from recipes import recipe_of
 from tiny_training import task_of
+from varlen_stand_in import varlen_attn
 
 RECIPE = recipe_of(batch_size=8, shards=4, buffer=7)
 # Of records, so that no shard has as many as another; read in three parts.
@@ -243,10 +247,11 @@ def test_too_many_bad_records_end_the_run(bad: Sequence[int], share: float, tmp_
         taken(feed(texts(lines(tmp_path / "x.jsonl", 200, bad), share)), 80)
 
 
-def stream_loop() -> Loop:
+def stream_loop(**fields: Any) -> Loop:
     """A decoder that trains on packed rows."""
     torch.manual_seed(0)
-    config = qkv.QkvDecoderConfig(vocab_size=100 * SIZE, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    sizes = {"vocab_size": 100 * SIZE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = qkv.QkvDecoderConfig(**sizes, **fields)
     made = task_of(packed(), count=lambda batch: int((batch["labels"][:, 1:] != -100).sum()))
     recipe = changed(RECIPE, max_steps=12, accumulate=2, learning_rate=1e-2)
     return Loop(Accelerator(cpu=True), qkv.QkvDecoderForCausalLM(config), recipe, made)
@@ -259,6 +264,17 @@ def test_training_on_a_stream_continues_from_a_checkpoint() -> None:
     tensors, facts = state.capture(first)
     state.restore(second, tensors, json.loads(json.dumps(facts)))
     assert torch.equal(torch.stack(losses + [step.loss for step in second.steps()]), torch.stack(whole))
+
+
+def test_packed_rows_are_one_row_where_a_kernel_reads_them_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, attend = [], mock.Mock(wraps=varlen_attn)
+    whole = [step.loss for step in stream_loop(head_dim=8).steps()]
+    monkeypatch.setitem(varlen.VARLEN_KERNELS, "cpu", VarlenKernel(attend, (torch.float32,), 0))
+    loop = stream_loop(head_dim=8)
+    loop.model.register_forward_pre_hook(lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True)
+    losses = [step.loss for step in loop.steps()]
+    assert attend.called and set(rows) == {1}
+    assert torch.allclose(torch.stack(losses), torch.stack(whole), atol=1e-5)
 
 
 # Mistakes -------------------------------------------------------------------------------------------------------------
