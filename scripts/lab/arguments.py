@@ -25,6 +25,7 @@ def benchmark(parser: ArgumentParser) -> None:
     parser.add_argument("workloads", nargs="*", default=[], metavar="WORKLOAD", help="what is timed (all)")
     parser.add_argument("--contenders", nargs="+", default=[], metavar="NAME", help="who is timed (all that are here)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"laps of each ({ROUNDS})")
+    parser.add_argument("--seconds", type=float, metavar="S", help="start no further lap after so long (on a GPU 30)")
     parser.add_argument("--batch", type=int, metavar="N", help="rows of a batch (the workload's; a GPU wants more)")
     parser.add_argument("--device", choices=DEVICES, help="where (the GPU, if there is one)")
     parser.add_argument("--dtype", choices=PRECISIONS, help="precision (float32, on a GPU bfloat16)")

@@ -1,6 +1,7 @@
 """Time workloads against what people would use instead: the same weights, equal results, laps in turns."""
 
 import json
+import math
 import warnings
 from argparse import Namespace
 from contextlib import suppress
@@ -28,6 +29,8 @@ from qkv.scripts.lab.benchmarking.report import columns, page, short
 from qkv.scripts.lab.benchmarking.run import Settings, contenders_of
 from qkv.scripts.lab.benchmarking.workloads import STEPS, Workload, chosen, read_workloads
 
+ROW_ON_GPU = 30.0  # seconds of laps: with what comes before them a workload takes 40
+
 
 def run(arguments: Namespace) -> None:
     """Measure, print tables, write the record and the page."""
@@ -40,7 +43,9 @@ def run(arguments: Namespace) -> None:
     workloads = read_workloads()
     if arguments.batch is not None:
         workloads = {name: with_batch(workload, arguments.batch) for name, workload in workloads.items()}
-    names, settings = chosen(arguments.workloads, [*workloads]), read_settings(arguments)
+    settings = read_settings(arguments)
+    fitting = [name for name, each in workloads.items() if arguments.workloads or each.device == settings.device.type]
+    names = chosen(arguments.workloads, fitting)
     check_all_run(arguments.contenders, [workloads[name] for name in names])
     before = earlier(arguments.page) if arguments.page else {}
     with phase("measuring what this machine can do"):
@@ -80,7 +85,8 @@ def read_settings(arguments: Namespace) -> Settings:
     device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     precision = arguments.dtype or ("float32" if device.type == "cpu" else "bfloat16")
     names = chosen_contenders(arguments.contenders)
-    return Settings(names, arguments.rounds, arguments.seed, device, getattr(torch, precision))
+    seconds = arguments.seconds or (math.inf if device.type == "cpu" else ROW_ON_GPU)
+    return Settings(names, arguments.rounds, arguments.seed, device, getattr(torch, precision), seconds)
 
 
 def check_all_run(contenders: list[str], workloads: list[Workload]) -> None:

@@ -1,6 +1,7 @@
 """Measure the limits of a machine: products of matrices, and reading of memory."""
 
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ Product = tuple[int, int, int]
 # Rows, inputs and outputs of products as the steps have them, and a square one; a GPU is full with larger ones alone.
 PRODUCTS = ((1536, 768, 3072), (4096, 256, 1024), (2048, 2048, 2048))
 LARGE = ((8192, 8192, 8192), (16384, 768, 3072))
+# FLOP/s in bfloat16 that makers tell, of dense products.
+TOLD = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
 # Bytes that are read: more than caches hold.
 READ, READ_ON_GPU = 2**28, 2**32
 
@@ -47,10 +50,23 @@ def bandwidth(device: torch.device, dtype: torch.dtype, repeats: int = REPEATS) 
     return matrix.nbytes / least
 
 
+def driver() -> str:
+    """Return the version of NVIDIA's driver, "" where it does not tell."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return ""
+
+
 def describe(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """Measure the machine, and return what it is and what it reaches."""
     name = processor() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    gpu = {} if device.type == "cpu" else {"driver": driver(), "cuda": torch.version.cuda}
+    told = next((most for card, most in TOLD.items() if card in name), None) if dtype == torch.bfloat16 else None
     return {
+        **gpu,
+        **({"told_flops": told} if told else {}),
         "device": device.type,
         "name": name,
         "cores": os.cpu_count(),

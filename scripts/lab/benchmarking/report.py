@@ -28,6 +28,7 @@ def columns(workload: Record, machine: Record) -> list[dict[str, str]]:
                 "times as fast": spread(own["times_as_fast"]),
                 "tokens/s": rate(workload, own),
                 "of limit": share(workload, own, machine),
+                **utilisation(workload, own, machine),
                 "memory": scaled(own["peak_bytes"], "B") if "peak_bytes" in own else "",
                 "differs by": f"{max(own['differences'].values()):.1g}" if own.get("differences") else "",
             }
@@ -69,6 +70,21 @@ def share(workload: Record, contender: Mapping[str, Any], machine: Record) -> st
     return f"{100 * least_seconds(workload['work'], machine) / median(contender['seconds']):.0f} %"
 
 
+def utilisation(workload: Record, contender: Mapping[str, Any], machine: Record) -> dict[str, str]:
+    """Return, on a GPU, the usual utilisations: of the FLOP/s that its maker tells, of the bandwidth measured."""
+    if "driver" not in machine or "work" not in workload:
+        return {}
+    work, took = workload["work"], median(contender["seconds"])
+    told = work.get("model_flops", 0) / took / machine["told_flops"] if "told_flops" in machine else 0
+    read = work["bytes"] / took / machine["bandwidth_bytes"]
+    first = f"{contender['first_seconds']:.0f} s" if "first_seconds" in contender else ""
+    return {
+        "MFU": f"{100 * told:.1f} %" if told else "",
+        "MBU": f"{100 * read:.0f} %" if read else "",
+        "first calls": first,
+    }
+
+
 def against_best(workload: Record) -> tuple[str, list[float]] | None:
     """Return the fastest form of transformers, and how many times as fast qkv is; None where qkv did not run."""
     contenders = workload["contenders"]
@@ -103,6 +119,7 @@ def page(record: Record) -> str:
         name: scaled(machine[name], unit) for name, unit in (("gemm_flops", "FLOP/s"), ("bandwidth_bytes", "B/s"))
     }
     tables = {name: columns(workload, machine) for name, workload in in_order(record["workloads"]).items()}
-    return render(
-        Path(__file__).with_name("page.md.j2"), record=record, summary=summary(record), tables=tables, limits=limits
-    )
+    due = [name for name, each in read_workloads().items() if each.device == machine.get("device", "cpu")]
+    missing = [name for name in due if name not in record["workloads"]]
+    given = {"record": record, "summary": summary(record), "tables": tables, "limits": limits, "missing": missing}
+    return render(Path(__file__).with_name("page.md.j2"), **given)

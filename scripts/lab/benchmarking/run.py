@@ -1,6 +1,8 @@
 """Run a workload: build its contenders, compare them, time them in turns."""
 
 import gc
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +31,7 @@ class Settings:
     seed: int
     device: torch.device
     dtype: torch.dtype
+    seconds: float = math.inf  # after which a workload starts no further round
 
 
 def measure(workload: Workload, settings: Settings, report: Report) -> dict[str, Any]:
@@ -44,8 +47,8 @@ def measure(workload: Workload, settings: Settings, report: Report) -> dict[str,
             report(name, settings.rounds + 1)
         else:
             steps[name] = step_of(workload, result[0].model, inputs, settings.dtype)
-            record["contenders"][name] = {"differences": result[1]}
-    laps = in_turns(steps, settings.rounds, lambda name, step: timed(name, step, report))
+            record["contenders"][name] = {"differences": result[1], "first_seconds": result[2]}
+    laps = in_turns(steps, settings.rounds, lambda name, step: timed(name, step, report), settings.seconds)
     for name, own in laps.items():
         figures = {"seconds": own, "times_as_fast": ratios(laps[THEIRS], own)}
         record["contenders"][name] |= figures | {"peak_bytes": peak_bytes(steps[name], settings.device)}
@@ -68,19 +71,22 @@ def contenders_of(workload: Workload, settings: Settings) -> list[str]:
 
 def compare(
     workload: Workload, settings: Settings, stock: Any, inputs: Inputs, report: Report
-) -> dict[str, tuple[Candidate, dict[str, float]] | AbsentError]:
-    """Return every contender with its differences from the stock model, or why it is absent."""
+) -> dict[str, tuple[Candidate, dict[str, float], float] | AbsentError]:
+    """Return every contender with its differences from the stock model and the seconds of its first calls, or why it is
+    absent; those that are compiled are so in these calls."""
     wanted = (evidence(stock, workload, inputs, settings.dtype), gradients(stock))
-    results: dict[str, tuple[Candidate, dict[str, float]] | AbsentError] = {}
+    results: dict[str, tuple[Candidate, dict[str, float], float] | AbsentError] = {}
     for name in contenders_of(workload, settings):
         report(f"{name}: outputs and gradients", 0)
+        began = time.perf_counter()
         try:
             taken = candidate(name, stock, workload)
             actual = evidence_of(name, taken, workload, inputs, settings.dtype)
         except AbsentError as absent:
             results[name] = absent
             continue
-        results[name] = (taken, check_equal(name, taken, wanted, actual, settings.dtype))
+        first = time.perf_counter() - began
+        results[name] = (taken, check_equal(name, taken, wanted, actual, settings.dtype), first)
     return results
 
 

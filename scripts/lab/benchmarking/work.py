@@ -37,7 +37,20 @@ def work(stock: Any, workload: Workload, inputs: Inputs) -> dict[str, float]:
         read = stock.dtype.itemsize * counted.read * (workload.new_tokens - 1)
         return {"flops": counted.flops, "bytes": read, "tokens": float(workload.new_tokens * workload.batch)}
     passes = TRAINED if workload.step == "train" else 1
-    return {"flops": counted.flops * passes, "bytes": 0.0, "tokens": counted.tokens}
+    usual = {"model_flops": model_flops(stock, inputs)} if passes == TRAINED and "input_ids" in inputs else {}
+    return {"flops": counted.flops * passes, "bytes": 0.0, "tokens": counted.tokens, **usual}
+
+
+def model_flops(stock: Any, inputs: Inputs) -> float:
+    """Return the operations by which model FLOPs utilisation is usually told: (6 N + 12 L D T) T for each text.
+
+    N are the weights of products, T real tokens; masks are not taken into account.
+
+    Source: Chowdhery et al. 2022, PaLM, appendix B, https://arxiv.org/abs/2204.02311
+    """
+    config, lengths = stock.config, real_lengths(inputs)
+    squares = config.num_hidden_layers * config.hidden_size * sum(length**2 for length in lengths)
+    return 6.0 * weights(stock) * sum(lengths) + 12.0 * squares
 
 
 def least_seconds(work: dict[str, float], machine: dict[str, Any]) -> float:

@@ -30,7 +30,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and one step on a batch; `real` and `target_real` are the shares of tokens that are no padding."""
+    """A model and one step on a batch; `real` and `target_real` are the shares of tokens that are no padding.
+
+    `device` is the kind that the batch is for.
+    """
 
     name: str
     model: Shape
@@ -42,6 +45,7 @@ class Workload:
     target_real: float = 1.0
     new_tokens: int = 0
     beams: int = 1
+    device: str = "cpu"
 
     @property
     def sizes(self) -> dict[str, Any]:

@@ -45,3 +45,15 @@ def test_a_page_has_the_numbers_of_its_record_and_names_who_is_absent() -> None:
 def test_a_plot_is_drawn_of_whoever_ran(laps: dict[str, list[float]], tmp_path: Path) -> None:
     draw(record(mlm=measured(laps), clm=measured({"transformers": [1.0], "qkv": [2.0]})), tmp_path / "times.png")
     assert (tmp_path / "times.png").stat().st_size > 5000
+
+
+def test_a_gpu_has_the_usual_utilisations_and_names_what_was_never_measured() -> None:
+    machine = MACHINE | {"device": "cuda", "driver": "580.1", "cuda": "13.0", "told_flops": 1e12}
+    workload = measured({"qkv": [1.0], "transformers": [2.0]})
+    workload["work"] |= {"model_flops": 4e11, "bytes": 0.5 * MACHINE["bandwidth_bytes"]}
+    workload["contenders"]["qkv"]["first_seconds"] = 30.2
+    shown = {line["contender"]: (line["MFU"], line["MBU"], line["first calls"]) for line in columns(workload, machine)}
+    assert shown == {"qkv": ("40.0 %", "50 %", "30 s"), "transformers": ("20.0 %", "25 %", "")}
+    text = page(record(**{"gpu-decode-1": workload}) | {"machine": machine})
+    missing = next(line for line in text.splitlines() if line.startswith("Never measured"))
+    assert "`gpu-vit-train`" in missing and "gpu-decode-1" not in missing and "mlm-train-small-128" not in text

@@ -18,3 +18,7 @@ def test_the_order_alternates_and_the_warm_up_does_not_count() -> None:
 def test_ratios_are_of_the_same_round() -> None:
     assert ratios([2.0, 9.0, 4.0], [1.0, 3.0, 8.0]) == [0.5, 2.0, 3.0]
     assert ratios([1.0, 1.0, 4.0, 4.0], [1.0, 1.0, 2.0, 1.0]) == [1.0, 1.5, 4.0]
+
+
+def test_no_round_begins_after_a_limit_but_the_first() -> None:
+    assert in_turns({"a": lambda: None}, 5, lambda *_: 1.0, limit=0) == {"a": [1.0]}
