@@ -5,7 +5,7 @@ Shapes: B batch, S cached tokens, D hidden_size.
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
@@ -48,17 +48,26 @@ def record_on_cuda(step: Step) -> Step:
 RECORDERS: dict[str, Callable[[Step], Step]] = {"cuda": record_on_cuda}
 
 
+class OneToken(NamedTuple):
+    """The inputs of a step: ids (B, 1), the mask of all tokens (B, S) or None, positions (B, 1) or None."""
+
+    ids: Tensor
+    mask: Tensor | None
+    position_ids: Tensor | None
+
+
 class Recording:
     """A recorded step of a stack, with memory for the keys and values of one cache, its `owner`, at a time."""
 
-    def __init__(self, stack: Stack, cache: Cache, ids: Tensor, position_ids: Tensor | None, room: int) -> None:
+    def __init__(self, stack: Stack, cache: Cache, token: OneToken) -> None:
         self.owner: ReferenceType[Cache] = ref(cache)
-        self.room, self.length, self.weights = room, -1, addresses(stack)
-        self.ids, self.position_ids = ids.clone(), None if position_ids is None else position_ids.clone()
-        self.mask = ids.new_ones(ids.shape[0], room)
-        self.cache = StaticCache(config=stack.config, max_cache_len=room)
-        for layer, given in zip(self.layers, cache.layers, strict=True):
-            layer.lazy_initialization(cast(Tensor, given.keys), cast(Tensor, given.values))
+        self.room, self.length, self.weights = room_for(cache), -1, addresses(stack)
+        ids, _, positions = token
+        self.ids, self.position_ids = ids.clone(), None if positions is None else positions.clone()
+        self.mask = ids.new_ones(len(ids), self.room)
+        self.cache = StaticCache(config=stack.config, max_cache_len=self.room)
+        for layer, given in zip(self.layers, layers_of(cache), strict=True):
+            layer.lazy_initialization(*given.cached)
         model = ref(stack)  # whose recordings last as long as it does
 
         def step() -> Tensor:
@@ -73,19 +82,18 @@ class Recording:
         """The layers of the recording's memory."""
         return cast("list[StaticLayer]", self.cache.layers)
 
-    def fits(self, stack: Stack, cache: Cache, ids: Tensor, position_ids: Tensor | None) -> bool:
+    def fits(self, stack: Stack, cache: Cache, token: OneToken) -> bool:
         """Return True where the recording computes a step of this cache, and no other cache uses its memory."""
-        owner, keys = self.owner(), cast(Tensor, cache.layers[0].keys)
-        alike = (position_ids is None) == (self.position_ids is None) and self.layers[0].keys.dtype == keys.dtype
-        sizes = (len(ids), room_for(cache)) == (len(self.ids), self.room)
+        owner, dtypes = self.owner(), {cast(Tensor, each.keys).dtype for each in (self.layers[0], *layers_of(cache))}
+        alike = (token.position_ids is None) == (self.position_ids is None) and len(dtypes) == 1
+        sizes = (len(token.ids), room_for(cache)) == (len(self.ids), self.room)
         return (owner is None or owner is cache) and alike and sizes and self.weights == addresses(stack)
 
     def adopt(self, cache: Cache) -> None:
         """Let a cache stand in the recording's memory: (B, G, S, K) to the beginning of (B, G, room, K)."""
         self.owner, self.length = ref(cache), -1
-        for layer, given in zip(self.layers, cache.layers, strict=True):
-            held, room = cast(GrowingLayer, given), (cast(Tensor, layer.keys), cast(Tensor, layer.values))
-            length = held.get_seq_length()
+        for layer, held in zip(self.layers, layers_of(cache), strict=True):
+            room, length = (cast(Tensor, layer.keys), cast(Tensor, layer.values)), held.get_seq_length()
             for memory, cached in zip(room, held.cached, strict=True):
                 memory[:, :, :length] = cached
                 memory[:, :, length:] = 0  # what is masked must be a number
@@ -94,12 +102,12 @@ class Recording:
 
     def holds(self, cache: Cache) -> bool:
         """Return True where a cache is the beginning of the recording's memory."""
-        pairs = zip(self.layers, cache.layers, strict=True)
-        return self.owner() is cache and all(begins(given.keys, layer.keys) for layer, given in pairs)
+        pairs = zip(self.layers, layers_of(cache), strict=True)
+        return self.owner() is cache and all(begins(held.cached[0], cast(Tensor, layer.keys)) for layer, held in pairs)
 
-    def step(self, cache: Cache, ids: Tensor, mask: Tensor | None, position_ids: Tensor | None) -> Tensor:
+    def step(self, cache: Cache, token: OneToken) -> Tensor:
         """Compute the step of one token for each row: (B, 1) -> (B, 1, D)."""
-        length = cache.get_seq_length()
+        length, (ids, mask, position_ids) = cache.get_seq_length(), token
         if self.length != length:
             for layer in self.layers:
                 layer.cumulative_length.fill_(length)
@@ -109,9 +117,14 @@ class Recording:
             self.position_ids.copy_(cast(Tensor, position_ids))
         hidden = self.replay().clone()
         self.length = length + 1
-        for given in cache.layers:
-            show(cast(GrowingLayer, given), self.length)
+        for held in layers_of(cache):
+            show(held, self.length)
         return hidden
+
+
+def layers_of(cache: Cache) -> list[GrowingLayer]:
+    """Return the layers of a cache with room."""
+    return cast("list[GrowingLayer]", cache.layers)
 
 
 def show(layer: GrowingLayer, length: int) -> None:
@@ -144,38 +157,41 @@ class RecordedStep:
         self.calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> object:
-        if not is_one_token(*args, **kwargs) or not can_record(*args[:4], kwargs):
+        if not is_one_token(*args, **kwargs):
             return self.step(*args, **kwargs)
         ids, mask, position_ids, cache = args[:4]
+        if not can_record(ids, mask, cache, kwargs):
+            return self.step(*args, **kwargs)
         if mask is not None:
             check_padding_mask(mask, ids, cache.get_seq_length(), 1)
         check_position_ids(ids, position_ids)
-        recording = self.recording(ids, position_ids, cache)
+        token = OneToken(ids, mask, position_ids)
+        recording = self.recording(cache, token)
         if recording is None:
             return self.step(*args, **kwargs)
-        hidden = recording.step(cache, ids, mask, position_ids)
+        hidden = recording.step(cache, token)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(cache))
 
-    def recording(self, ids: Tensor, position_ids: Tensor | None, cache: Cache) -> Recording | None:
+    def recording(self, cache: Cache, token: OneToken) -> Recording | None:
         """Return a recording that holds the cache, after making one where steps repeat; None where none fits yet."""
         with CHOOSING:
             recordings = RECORDINGS.setdefault(self.stack, [])
-            given = (self.stack, cache, ids, position_ids)
+            given = (self.stack, cache, token)
             found = next((each for each in recordings if each.fits(*given)), None)
             if found is None:
-                sizes = (len(ids), room_for(cache))
+                sizes = (len(token.ids), room_for(cache))
                 self.calls = self.calls + 1 if sizes == self.seen else 1
                 self.seen = sizes
                 if self.calls < PATIENCE:
                     return None
-                found = Recording(*given, sizes[1])
+                found = Recording(*given)
                 recordings[:] = [each for each in recordings if each.weights == found.weights][1 - MOST :] + [found]
             elif not found.holds(cache):
                 found.adopt(cache)
             return found
 
 
-def can_record(ids: Tensor, mask: object, position_ids: object, cache: Cache, options: dict[str, Any]) -> bool:
+def can_record(ids: Tensor, mask: object, cache: Cache, options: dict[str, Any]) -> bool:
     """Return True for a step on tensors of an accelerator, of a decoder alone, whose cache holds every token."""
     kind = ids.device.type
     grows = all(isinstance(layer, GrowingLayer) and layer.is_initialized for layer in cache.layers)
@@ -188,4 +204,4 @@ def recorded_steps(model: nn.Module) -> dict[nn.Module, RecordedStep]:
     kinds = {weight.device.type for weight in model.parameters()}
     if len(kinds) != 1 or not kinds <= RECORDERS.keys():
         return {}
-    return {stack: RecordedStep(cast(StackStep, step)) for stack, step in stack_steps(model).items()}
+    return {stack: RecordedStep(step) for stack, step in stack_steps(model).items()}

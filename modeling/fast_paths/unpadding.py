@@ -85,21 +85,24 @@ def locate_documents(layout: TokenLayout, shape: tuple[int, int]) -> Documents:
     return Documents(index, lengths, shape)
 
 
+def takes_rows(stack: StackParts, inputs: StackInputs) -> bool:
+    """Return True where tokens may lie in one row: texts without a cache, by the backend whose functions take it."""
+    _, mask, grid = inputs.embedded
+    whole = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
+    alone = inputs.sizes.cache is None and grid is None and inputs.memory.position is None
+    return stack.remove_padding is not False and alone and whole and inputs.backend == "sdpa"
+
+
 def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
-    """Return True where the layers can run on documents: on a CPU, without a cache, with nothing recorded of them.
+    """Return True where the layers can run on documents: on a CPU, with nothing recorded of them.
 
     Packed, all rows of a batch are one, whose branches stochastic depth would drop together.
     """
-    config, (hidden, mask, grid), packing = stack.config, inputs.embedded, inputs.packing
+    config, (hidden, mask, _), packing = stack.config, inputs.embedded, inputs.packing
     return (
-        stack.remove_padding is not False
-        and inputs.sizes.cache is None
-        and grid is None
-        and inputs.memory.position is None
-        and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
+        takes_rows(stack, inputs)
         and (mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None)
         and can_read_values(hidden)
-        and inputs.backend == "sdpa"
         and config.kernel not in STATE_KERNELS
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
         and not (config.position in BIAS_POSITIONS and packing.position_ids is not None)

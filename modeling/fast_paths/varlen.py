@@ -23,6 +23,7 @@ from ..kernel import AttentionFunction, computed_dtype
 from ..masks.masking import AttentionMasks, Mask, SparseMask
 from ..position.hooks import Embedded
 from ..position.token_layout import NO_PACKING, Packing, document_starts, first_layers
+from .unpadding import takes_rows
 
 
 class VarlenKernel(NamedTuple):
@@ -31,7 +32,7 @@ class VarlenKernel(NamedTuple):
     `work` counts layers times tokens times hidden_size: below, the host takes longer to pack than the GPU saves.
     """
 
-    attend: Callable[..., Tensor]
+    attend: Callable[..., Any]
     dtypes: tuple[torch.dtype, ...]
     work: float
 
@@ -93,14 +94,12 @@ class VarlenMask(SparseMask):
     keys: PackedTokens
     window: tuple[int, int]
 
-    def attend(
-        self, function: AttentionFunction, module: object, *heads: Any, scaling: float, **options: Any
-    ) -> tuple[Tensor, None]:
+    def attend(self, function: AttentionFunction, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
         """Attend inside all documents at once: (1, H, N, K), 2 x (1, G, N, K) -> (1, N, H, K)."""
         query, key, value = (half_precision(each)[0].transpose(0, 1) for each in heads[:3])
         sizes = (self.queries.ends, self.keys.ends, self.queries.longest, self.keys.longest)
         grouped = query.shape[1] != key.shape[1]
-        given = {"scale": scaling, "window_size": self.window, "enable_gqa": grouped}
+        given = {"scale": options["scaling"], "window_size": self.window, "enable_gqa": grouped}
         mixed = self.kernel.attend(query, key, value, *sizes, **given)
         return mixed[None], None
 
@@ -127,18 +126,9 @@ def kernel_of(config: StackConfig, device: torch.device, dtype: torch.dtype, *, 
 
 def open_kernel(stack: StackParts, inputs: StackInputs) -> VarlenKernel | None:
     """Return the kernel for these inputs; None where their layers are recorded, cached or hidden from each other."""
-    hidden, mask, grid = inputs.embedded
-    attends = (
-        stack.remove_padding is not False
-        and inputs.sizes.cache is None
-        and grid is None
-        and inputs.memory.position is None
-        and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
-        and inputs.backend == "sdpa"
-        and inputs.packing.global_attention_mask is None
-        and inputs.packing.seq_idx is None
-        and not inputs.recorded
-    )
+    hidden, packing = inputs.embedded.hidden, inputs.packing
+    told = packing.global_attention_mask is None and packing.seq_idx is None
+    attends = takes_rows(stack, inputs) and not inputs.recorded and told
     dtype = computed_dtype(hidden)
     return kernel_of(stack.config, hidden.device, dtype, training=stack.training) if attends else None
 
@@ -206,25 +196,26 @@ def packed_positions(packed: PackedTokens, position_ids: Tensor | None) -> Tenso
     return (places - packed.ends.index_select(0, documents))[None]
 
 
+class VarlenBatch(NamedTuple):
+    """The real tokens of a batch, those of the memory of cross-attention, and the kernel for them."""
+
+    tokens: PackedTokens
+    memory: PackedTokens | None
+    kernel: VarlenKernel
+
+
 class VarlenPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside all documents at once."""
 
-    def __init__(
-        self,
-        stack: StackParts,
-        inputs: StackInputs,
-        batch: tuple[PackedTokens, PackedTokens | None],
-        kernel: VarlenKernel,
-    ) -> None:
-        (packed, self.read), self.kernel = batch, kernel
-        config, positions = stack.config, packed_positions(packed, inputs.packing.position_ids)
+    def __init__(self, stack: StackParts, inputs: StackInputs, batch: VarlenBatch) -> None:
+        self.packed, self.read, self.kernel = batch
+        config, positions = stack.config, packed_positions(self.packed, inputs.packing.position_ids)
         masks: dict[str, Mask] = {}
         for pattern in first_layers(config):
             near = cast(int, config.sliding_window) - 1 if pattern == "sliding" else -1
-            masks[pattern] = VarlenMask(kernel, packed, packed, (near, 0 if config.causal else near))
+            masks[pattern] = VarlenMask(self.kernel, self.packed, self.packed, (near, 0 if config.causal else near))
         super().__init__(stack, inputs, AttentionMasks(positions, positions, masks))
-        self.packed = packed
-        self.row = Embedded(packed.pack(inputs.embedded.hidden))
+        self.row = Embedded(self.packed.pack(inputs.embedded.hidden))
 
     @classmethod
     def of(cls, stack: StackParts, inputs: StackInputs) -> "Plan | None":
@@ -242,7 +233,7 @@ class VarlenPlan(Plan):
         whole = packed.index is None and packed.documents == hidden.shape[0] and packing.position_ids is None
         if whole and "sliding" not in stack.config.layer_patterns:  # marks that hide nothing would cost a dense mask
             return Plan(stack, replace(inputs, embedded=inputs.embedded._replace(padding_mask=None)))
-        return cls(stack, inputs, (packed, read), kernel)
+        return cls(stack, inputs, VarlenBatch(packed, read, kernel))
 
     @property
     def embedded(self) -> Embedded:

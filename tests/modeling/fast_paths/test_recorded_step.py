@@ -15,7 +15,7 @@ from transformers import DynamicCache
 import tiny
 from qkv.modeling import QkvDecoderForCausalLM
 from qkv.modeling.fast_paths import recorded_step
-from qkv.modeling.fast_paths.recorded_step import MOST, RECORDINGS, Recording
+from qkv.modeling.fast_paths.recorded_step import MOST, RECORDINGS, OneToken, Recording
 
 pytestmark = pytest.mark.upstream
 
@@ -35,9 +35,9 @@ def replays() -> Iterator[list[int]]:
     """The rows of each step that was repeated."""
     rows, step = [], Recording.step
 
-    def watched(self: Recording, cache: Any, ids: Tensor, *given: Any) -> Tensor:
-        rows.append(len(ids))
-        return step(self, cache, ids, *given)
+    def watched(self: Recording, cache: Any, token: OneToken) -> Tensor:
+        rows.append(len(token.ids))
+        return step(self, cache, token)
 
     with mock.patch.dict(recorded_step.RECORDERS, cpu=record), mock.patch.object(Recording, "step", watched):
         yield rows
