@@ -94,7 +94,8 @@ def score_bias(bias: Tensor | None, query: Tensor, backend: str) -> Tensor | Non
 def computed_dtype(values: Tensor) -> torch.dtype:
     """Return the dtype in which matrix products of these values are computed."""
     kind = values.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
+    known = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if known else values.dtype
 
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
