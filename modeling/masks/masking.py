@@ -232,6 +232,15 @@ def build_mask(
     predicate, shortcuts = rule
     compiled_step = getattr(sizes.cache, "is_compileable", False) and sizes.length == 1
     keys, first_key = sizes.keys(layer)
+    whole = padding is None and sizes.cache is None and keys <= (shortcuts.get("local_size") or keys)
+    # PyTorch before 2.13 takes a compiled graph for an exported one, in which transformers masks what the kernel hides.
+    if (
+        torch.compiler.is_dynamo_compiling()
+        and whole
+        and shortcuts["allow_is_causal_skip"]
+        and implementation == "sdpa"
+    ):
+        return None
     return ALL_MASK_ATTENTION_FUNCTIONS[implementation](
         batch_size=hidden.shape[0],
         q_length=sizes.length,

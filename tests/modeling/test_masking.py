@@ -1,7 +1,7 @@
 """Masks admit exactly the pairs that pattern, causality, padding and packing leave."""
 
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -197,6 +197,18 @@ def test_nothing_hidden_needs_no_mask(stack, keep):
     config = config_of(stack, "full")
     built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), keep, build=partial(build_mask, "sdpa"))
     assert built.masks == {"full": None}
+
+
+@pytest.mark.parametrize("make", [decoder, encoder])
+def test_a_compiled_causal_stack_has_no_mask_of_the_future(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, hidden = make(pattern=["full", "sliding", "strided"], sliding_window=5, block_size=2), torch.zeros(2, 7, 6)
+    monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+    monkeypatch.setattr("transformers.masking_utils.is_torchdynamo_exporting", lambda: True)
+    sizes = MaskSizes(0, 7, 7, None)
+    masks = build_masks(config, hidden, sizes).masks
+    assert (masks["full"] is None) == config.causal and masks["sliding"] is not None and masks["strided"] is not None
+    padded = build_masks(config, hidden, sizes, torch.ones(2, 7)).masks
+    assert padded["full"] is not None
 
 
 def test_each_pattern_has_one_mask():
