@@ -1,7 +1,7 @@
 """Masks admit exactly the pairs that pattern, causality, padding and packing leave."""
 
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import torch
@@ -199,16 +199,19 @@ def test_nothing_hidden_needs_no_mask(stack, keep):
     assert built.masks == {"full": None}
 
 
-@pytest.mark.parametrize("make", [decoder, encoder])
-def test_a_compiled_causal_stack_has_no_mask_of_the_future(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, hidden = make(pattern=["full", "sliding", "strided"], sliding_window=5, block_size=2), torch.zeros(2, 7, 6)
-    monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+def test_a_compiled_causal_stack_has_no_mask_of_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, hidden = (
+        decoder(pattern=["full", "sliding", "strided"], sliding_window=5, block_size=2),
+        torch.zeros(2, 7, 6),
+    )
     monkeypatch.setattr("transformers.masking_utils.is_torchdynamo_exporting", lambda: True)
-    sizes = MaskSizes(0, 7, 7, None)
-    masks = build_masks(config, hidden, sizes).masks
-    assert (masks["full"] is None) == config.causal and masks["sliding"] is not None and masks["strided"] is not None
-    padded = build_masks(config, hidden, sizes, torch.ones(2, 7)).masks
-    assert padded["full"] is not None
+    sizes, marks = MaskSizes(0, 7, 7, None), torch.ones(2, 7).long()
+    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes).masks.items()}
+    assert hides == {"full": True, "sliding": True, "strided": True}
+    monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes).masks.items()}
+    assert hides == {"full": False, "sliding": True, "strided": True}
+    assert all(mask is not None for mask in build_masks(config, hidden, sizes, marks).masks.values())
 
 
 def test_each_pattern_has_one_mask():
