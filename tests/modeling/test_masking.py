@@ -205,13 +205,13 @@ def test_a_compiled_causal_stack_has_no_mask_of_the_future(monkeypatch: pytest.M
         torch.zeros(2, 7, 6),
     )
     monkeypatch.setattr("transformers.masking_utils.is_torchdynamo_exporting", lambda: True)
-    sizes, marks = MaskSizes(0, 7, 7, None), torch.ones(2, 7).long()
-    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes).masks.items()}
+    sizes, marks, build = MaskSizes(0, 7, 7, None), torch.ones(2, 7).long(), partial(build_mask, "sdpa")
+    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes, build=build).masks.items()}
     assert hides == {"full": True, "sliding": True, "strided": True}
     monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
-    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes).masks.items()}
+    hides = {name: mask is not None for name, mask in build_masks(config, hidden, sizes, build=build).masks.items()}
     assert hides == {"full": False, "sliding": True, "strided": True}
-    assert all(mask is not None for mask in build_masks(config, hidden, sizes, marks).masks.values())
+    assert all(mask is not None for mask in build_masks(config, hidden, sizes, marks, build=build).masks.values())
 
 
 def test_each_pattern_has_one_mask():
