@@ -116,6 +116,19 @@ def is_fixed(config_class: "type[QkvConfig]", name: str) -> bool:
     return found.fset is None if isinstance(found, property) else found is None or isinstance(found, int | float | str)
 
 
+def refuse_field(config_class: "type[QkvConfig]", name: str, *, typed: bool) -> None:
+    """Raise ValueError on a field that a config has not, naming its own; only a typed one needs to be known at all."""
+    known, absent = config_class.known_fields(), f"{config_class.__name__} has no field {name!r}"
+    if ALIASES.get(name) in known:
+        raise ValueError(f"{absent}, which is {ALIASES[name]!r} here")
+    if close := get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.72):
+        raise ValueError(f"{absent}; did you mean {close[0]!r}?")
+    if other := owner_of(name):
+        raise ValueError(f"{absent}, which is one of {other}; leave it out")
+    if typed and name not in vars(GenerationConfig()):
+        raise ValueError(f"{absent}; leave it out, or set it on the finished config")
+
+
 def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object, *, typed: bool) -> None:
     """Raise ValueError on an unknown field; warn of a misspelt one that a saved config has, and keep its others."""
     try:
@@ -279,14 +292,5 @@ class QkvConfig(PreTrainedConfig):
 
         Extras of transformers and settings of generation pass.
         """
-        known = cls.known_fields()
-        if name in known or name in HUGGING_FACE_EXTRAS or hasattr(cls, name) or name[0] == "_":
-            return
-        if ALIASES.get(name) in known:
-            raise ValueError(f"{cls.__name__} has no field {name!r}, which is {ALIASES[name]!r} here")
-        if close := get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.72):
-            raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
-        if other := owner_of(name):
-            raise ValueError(f"{cls.__name__} has no field {name!r}, which is one of {other}; leave it out")
-        if typed and name not in vars(GenerationConfig()):
-            raise ValueError(f"{cls.__name__} has no field {name!r}; leave it out, or set it on the finished config")
+        if not (name in cls.known_fields() | HUGGING_FACE_EXTRAS or hasattr(cls, name) or name[0] == "_"):
+            refuse_field(cls, name, typed=typed)

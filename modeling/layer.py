@@ -35,7 +35,8 @@ class Layer(GradientCheckpointingLayer):
             self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
-        self.mlp_residual = Residual(config, layer_index, ends_layer=True)
+        self.mlp_residual = Residual(config, layer_index)
+        self.mlp_residual.clamp = config.float16_clamp
         self.layerdrop = config.layerdrop
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> Tensor:

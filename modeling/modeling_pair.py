@@ -205,7 +205,8 @@ class QkvPairForContactPrediction(PairLevelHead):
         """Return contacts; pairs with padding have no loss."""
         logits = self.score(outputs).squeeze(-1)
         real = real_pairs(attention_mask, logits)
-        loss = binary_cross_entropy(logits, labels, real, count, "mark pairs in contact 1, all others 0")
+        options = ("mark pairs in contact 1, all others 0", self.config.label_smoothing)
+        loss = binary_cross_entropy(logits, labels, real, count, *options)
         return pair_output(outputs, logits, loss)
 
 

@@ -60,9 +60,9 @@ class Residual(nn.Module):
     Shapes: (B, T, D) -> (B, T, D)
     """
 
-    def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True, ends_layer: bool = False) -> None:
+    def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True) -> None:
         super().__init__()
-        self.clamp = config.float16_clamp if ends_layer or config.float16_clamp == "branch" else None
+        self.clamp = config.float16_clamp if config.float16_clamp == "branch" else None
         self.norm = NORMS[config.norm](config) if normed else nn.Identity()
         scale = config.layer_scale
         self.initial_scale = float(scale or 0.0)
