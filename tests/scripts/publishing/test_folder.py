@@ -31,7 +31,7 @@ from qkv.modeling.conversion.files import read_json
 from qkv.scripts.common import files as durable
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.export.tested_releases import (
     TESTED,
     is_outdated,
@@ -174,6 +174,26 @@ def test_a_run_is_published_under_its_identity_with_its_card(run: Path, tmp_path
     for name in ("modeling_other.py", "vocab.json"):
         (run / name).write_text("{}")
     assert [line.split()[0] for line in findings(run)] == ["modeling_other.py", "vocab.json"]
+
+
+def test_an_edited_card_stays_until_the_model_is_another(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "notes.csv").write_text("a,b\n")
+    card, model = run / "README.md", AutoModelForImageClassification.from_pretrained(run)
+    card.write_text(edited := card.read_text() + "\nA sentence of mine.\n")
+    for _ in range(2):
+        complete_run(run, model)
+        assert card.read_text() == edited
+    hub = qkv.publish(run, tmp_path / "hub").folder
+    assert (hub / "README.md").read_text() == edited and findings(hub) == []
+    assert "left out" in (said := capsys.readouterr().err) and "notes.csv" in said and "record.json" not in said
+    model.classifier.bias.data += 1
+    model.save_pretrained(run)
+    complete_run(run, model)
+    assert (
+        (run / "README.edited.md").read_text() == edited and "of mine" not in card.read_text() and findings(run) == []
+    )
 
 
 def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None:
