@@ -116,12 +116,14 @@ def test_a_model_of_parts_and_a_used_tokenizer_are_the_same_after_loading(tmp_pa
     first = build_folder(model, tmp_path / "first", processors=[tokenizer])
     changed = {"added by hand": {"is_local": 1}, "name_or_path": "/home/x/y", "is_local": True}
     change_json(first / "tokenizer_config.json", **changed)
+    change_json(first / "config.json", note="by hand")
     (first / "LICENSE").write_text("All rights reserved.")
     (first / MANIFEST).unlink()
     again = qkv.publish(first, tmp_path / "again").folder
     names = {path.name for path in first.iterdir()}
-    for name in names - {"tokenizer_config.json"}:
+    for name in names - {"tokenizer_config.json", "config.json"}:
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
+    assert read_json(again / "config.json") == read_json(first / "config.json")
     kept = read_json(again / "tokenizer_config.json")
     assert kept["added by hand"] == {"is_local": 1} and kept.keys().isdisjoint({"name_or_path", "is_local"})
     assert all(name in kept or name in changed for name in read_json(first / "tokenizer_config.json"))
