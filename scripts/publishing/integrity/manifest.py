@@ -174,6 +174,13 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def edited_card(folder: Path) -> tuple[str, str]:
+    """Return the card of a folder where it is not as it was written, else "", and the identity beside it."""
+    manifest, card = read_manifest(folder) if (folder / MANIFEST).is_file() else {}, folder / "README.md"
+    is_edited = manifest and card.is_file() and listed(card) != manifest["files"].get(card.name)
+    return card.read_text(encoding="utf-8") if is_edited else "", manifest.get("identity", "")
+
+
 def check_entries(manifest: Manifest) -> None:
     """Raise ValueError for entries of wrong types, which are compared with nothing else, and files outside."""
     for name, entry in manifest["files"].items():
