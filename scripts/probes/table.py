@@ -53,7 +53,8 @@ class ProbeTable:
         panels = dict[tuple[str, str], list[Row]]()
         for row in self.rows:
             panels.setdefault((row["probe"], row["stack"]), []).append(row)
-        rows, columns = -(-len(panels) // ROW) or 1, min(ROW, len(panels)) or 1
+        columns = min(ROW if len(panels) > ROW else 2, len(panels)) or 1
+        rows = -(-len(panels) // columns) or 1
         make = extras.load("matplotlib.figure").Figure
         figure = make(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
         figure.suptitle(f"probes of {self.model}")
