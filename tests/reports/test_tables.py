@@ -107,3 +107,10 @@ def test_a_first_row_is_no_header(tmp_path: Path) -> None:
     with raises_sentence("'a'", "'some words 0'", "text,label"):
         corpus_of(table(tmp_path / "x.csv", rows))
     assert corpus_of(table(tmp_path / "y.csv", "a text,a\n" + rows.replace(",a", ",c"))).names == ["b", "c"]
+
+
+def test_decimal_commas_are_numbers(tmp_path: Path) -> None:
+    halves = [f"some words {number};{number},5" for number in range(COUNT)]
+    corpus = corpus_of(table(tmp_path / "x.csv", "text;score\n" + "\n".join(halves)))
+    found = [number for split in corpus.numbers.values() for number in split]
+    assert sorted(found) == [number + 0.5 for number in range(COUNT)]
