@@ -22,6 +22,7 @@ LOCATED = {"image": IMAGES, "audio": RECORDINGS}
 SOUND = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")  # first bytes of recordings
 TYPES: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)|\d{1,2}([./-])\d{1,2}\2\d{4}( |$)|\d{4}/\d\d/\d\d( |$)", re.ASCII)
 COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 DIFFERENT = 1000  # values of a column that are counted
@@ -41,7 +42,7 @@ NAMES = {
 }
 BRACKETS, UNPAIRED = {")": "(", "]": "[", "}": "{", ">": "<"}, ".,:_-"  # of dot-bracket notation
 DOT_BRACKET = {*BRACKETS, *BRACKETS.values(), *UNPAIRED}
-IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
+IGNORED = re.compile(r"|id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 KINDS: dict[type, str] = {Image: "image", Audio: "audio", ClassLabel: "class"}
 
 
@@ -116,6 +117,7 @@ VALUES: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
     "spelled": lambda value: isinstance(value, str) and number_of(value) is not None,
     "whole": lambda value: (number_of(value) or 0) % 1 == 0,
+    "date": lambda value: isinstance(value, str) and DATE.match(value) is not None,
     "bool": lambda value: isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
     "short": lambda value: isinstance(value, str) and len(value) <= SHORT,
@@ -179,7 +181,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """Return image, audio, boxes, text, class, number, list, structure (dot-bracket notation), id or nested."""
+        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id or nested."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
@@ -195,7 +197,7 @@ class Column:
 
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
-        if found := [kind for kind in ("image", "audio", "boxes") if kind in self.holds]:
+        if found := [kind for kind in ("image", "audio", "boxes", "date") if kind in self.holds]:
             return found[0]
         if "dots" in self.holds and "unpaired" not in self.holds:
             return "structure"

@@ -7,7 +7,7 @@ import csv
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -46,6 +46,8 @@ def open_text(path: Path, encoding: str, newline: str = "\n") -> TextIO:
     with path.open("rb") as file:
         first = file.read(4)
     known = next((name for mark, name in MARKS.items() if first.startswith(mark)), encoding)
+    if known == UTF_8 and b"\0" in first:
+        raise UnicodeError("it has zero bytes, as UTF-16 without its mark, utf-16-le or utf-16-be, has")
     return path.open(encoding=known, errors="surrogateescape", newline=newline)
 
 
@@ -75,6 +77,18 @@ def text_row(text: str) -> Record:
     return {"text": whole(text).rstrip("\r\n")}
 
 
+def is_plain(file: TextIO, delimiter: str) -> bool:
+    """Tell whether quotes are letters: all lines of tabs have as many cells, and one begins with a quote that it lacks
+    at its end.
+    """
+    widths, opened = set[int](), False
+    for line in file if delimiter == "\t" else ():
+        cells = line.rstrip("\r\n").split(delimiter)
+        widths |= {len(cells)} if line.strip() else set()
+        opened = opened or any(cell[:1] == '"' and (len(cell) < 2 or cell[-1] != '"') for cell in cells)
+    return len(widths) == 1 and opened
+
+
 def delimiter_of(header: str) -> str:
     """Return the separator of columns that stands most often outside quotes."""
     return max(DELIMITERS, key=re.sub(r'"[^"]*"', "", header).count)
@@ -84,33 +98,50 @@ def read_csv(path: Path, documents: str, encoding: str) -> Iterator[Row]:
     """Read a table with a header, all cells as texts; rows are numbered by the line that they end on."""
     with open_text(path, encoding, newline="") as file:
         first = next(filter(str.strip, file), "")
+        mark = "\t" if path.suffix.lower() == ".tsv" else delimiter_of(first)
         file.seek(0)
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else delimiter_of(first), strict=True)
+        quoting = csv.QUOTE_NONE if is_plain(file, mark) else csv.QUOTE_MINIMAL
+        file.seek(0)
+        reader = csv.reader(file, delimiter=mark, strict=True, quoting=quoting)
         try:
-            rows = filter(None, reader)
+            rows = filter(any, reader)  # spreadsheets leave lines of nothing but separators
             names = next(rows, [])
             names = [name.strip() for name in (next(rows, []) if names[:1] in (["sep="], ["SEP="]) else names)]
+            names = names[: max((place for place, name in enumerate(names, start=1) if name), default=0)]
             whole("".join(names))
-            if len(set(names)) < len(names):
-                raise ValueError(f"the header of {path} names a column twice: {', '.join(names)}")
+            if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
+                raise ValueError(f"the header of {path} names a column twice: {', '.join(twice)}; rename one of them")
             yield from ((reader.line_num, attempt(table_row, names, cells)) for cells in rows)
         except csv.Error as error:
             raise ValueError(f"{path}, row {reader.line_num}: not CSV ({error}); mend its quotes") from None
 
 
 def table_row(names: list[str], cells: list[str]) -> Record:
-    """Return the cells of a row by name; InvalidRecord for too many or too few."""
-    if len(cells) != len(names):
+    """Return the cells of a row by name; InvalidRecord for too many or too few, and for the header of a joined file."""
+    if [cell.lstrip("\ufeff").strip() for cell in cells] == names:
+        raise InvalidRecord("the header again")
+    if len(cells) != len(names) and (any(cells[len(names) :]) or len(cells) < len(names)):
         raise InvalidRecord(f"{len(cells)} fields, but {len(names)} in the header")
-    return dict(zip(names, map(whole, cells), strict=True))
+    return dict(zip(names, map(whole, cells), strict=False))
 
 
 def parsed(line: str) -> Record:
     """Parse an object of JSON; InvalidRecord where there is none."""
     try:
-        return as_object(json.loads(whole(line)))
+        return as_object(loads(whole(line)))
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"not JSON: {getattr(error, 'msg', error)}") from None
+
+
+def loads(text: str) -> Any:
+    """Parse JSON; InvalidRecord for a key that an object has twice, of which the parser keeps the last."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> Record:
+        if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+            raise InvalidRecord(f"an object with the key {twice[0]!r} twice")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=checked)
 
 
 def as_object(value: Any) -> Record:
@@ -131,7 +162,7 @@ def read_json(path: Path, documents: str, encoding: str) -> Iterator[Row]:
     with open_text(path, encoding) as file:
         content = file.read()
     try:
-        value = json.loads(whole(content))
+        value = loads(whole(content))
     except (ValueError, RecursionError) as error:
         if not content.lstrip().startswith("{"):
             raise ValueError(f"{path} is not JSON: {error}") from None

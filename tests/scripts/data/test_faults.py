@@ -235,6 +235,9 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
         ("text\tlabel\nlong, and\tgood\nshort\tbad\n".encode("utf-16"), {}),
         ("\n\ntext|label\nlong, and|good\n\nshort|bad".encode("cp1252"), {"encoding": "cp1252"}),
         (b'text,label\r\n"long, and",good\r\n"short","bad"\r\n', {}),
+        (b'text,label,,\r\n"long, and",good,,\r\nshort,bad\r\n,,,\r\n', {}),  # columns that a spreadsheet left
+        (b',text,label\n0,"long, and",good\n1,short,bad\n', {}),  # the index of pandas
+        (b"text\tlabel\r\nlong, and\tgood\r\nshort\tbad\r\n", {}),
     ],
 )
 def test_tables_as_programs_write_them(content: bytes, options: dict[str, Any], tmp_path: Path) -> None:
@@ -242,6 +245,56 @@ def test_tables_as_programs_write_them(content: bytes, options: dict[str, Any], 
     for streaming in (False, True):
         rows = list(read(str(tmp_path / "x.csv"), streaming=streaming, **options))
         assert [(row["text"], row["label"]) for row in rows] == [("long, and", "good"), ("short", "bad")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("x.tsv", '"Great" film\t1\n"Never again\t0\nsays "no"\t1\n', ['"Great" film', '"Never again', 'says "no"']),
+        ("x.tsv", '"two\nlines"\t1\n"a ""word"""\t0\nplain\t1\n', ["two\nlines", 'a "word"', "plain"]),
+        ("x.csv", '"two\nlines",1\n"a ""word""",0\nplain,1\n', ["two\nlines", 'a "word"', "plain"]),
+    ],
+)
+def test_quotes_of_tabs_are_letters_where_they_do_not_close(
+    name: str, content: str, texts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(f"text{content.split('1')[0][-1]}label\n{content}")
+    rows = read(str(tmp_path / name))
+    assert rows["text"][:] == texts and rows["label"][:] == ["1", "0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("x.csv", "text,label\na,1\nb,2\n\ufefftext,label\nc,1\n", "the header again"),
+        ("x.jsonl", '{"text": "a"}\n{"text": "b", "text": "c"}\n{"text": "d"}\n', "'text' twice"),
+        ("x.csv", "text,label\na,1\nb,2,3\nc,1\n", "3 fields"),
+    ],
+)
+def test_a_bad_line_is_one_bad_record(name: str, content: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    (found,) = filter(None, read(str(tmp_path / name))["_invalid"])
+    assert reason in found
+
+
+def test_utf_16_without_its_mark_is_said(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("text,label\nKäse,1\n".encode("utf-16-le"))
+    with raises_sentence("encoding", "utf-16-le"):
+        read(str(tmp_path / "x.csv"))
+    assert read(str(tmp_path / "x.csv"), encoding="utf-16-le")["text"][:] == ["Käse"]
+
+
+def test_decimal_commas_and_dates(tmp_path: Path) -> None:
+    rows = [[f"house {n}", f"{n},{n % 10}5", f"{n % 9 + 1}.1.2026"] for n in range(1, 81)]
+    path = tmp_path / "x.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=";").writerows([["text", "price", "day"], *rows])
+    corpus = corpus_of(str(path))
+    assert sorted(sum(corpus.numbers.values(), [])) == sorted(float(row[1].replace(",", ".")) for row in rows)
+    assert as_numbers(["1,5", "2", "-0,125"]) == [1.5, 2.0, -0.125] and as_numbers(["1,234", "2,500"]) is None
+    path.write_text("text;price\n" + "".join(f"a {n};1,{n}\n" for n in range(100, 140)))
+    with raises_sentence("'1,100'", "price"):
+        corpus_of(str(path), "text.label=price", "model.problem_type=regression")
 
 
 def test_the_encoding_and_the_documents_are_those_of_the_recipe(tmp_path: Path) -> None:

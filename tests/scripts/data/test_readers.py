@@ -70,7 +70,7 @@ def test_the_header_shows_the_separator(tmp_path: Path, name: str, content: str)
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("x.csv", b"text,label,text\na,b,c\n", ["text, label, text", "twice"]),
+        ("x.csv", b"text,label,text\na,b,c\n", ["'text'", "twice"]),
         ("x.csv", "Käse,n\na,1\n".encode("latin-1"), ["letter 2", "encoding="]),
         ("x.csv", b'text\ngood\n"oops\ngood\n', ["row 4", "quotes"]),
         ("x.txt", b"\xff\xfea\x00b", ["utf-16", "encoding="]),
