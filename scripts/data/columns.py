@@ -226,7 +226,7 @@ def as_numbers(values: Sequence[Any]) -> list[float] | None:
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
     """Return the column that is called by a role, the most usual name first; a class also by its values."""
-    kinds = kinds or (("class", "text") if role == "class" else ("text", "class"))
+    kinds = kinds or (("class", "text") if role == "class" else ("text", "class", "date"))
     called = [column for column in columns if column.kind in kinds and column.name.lower() in NAMES[role]]
     called.sort(key=lambda column: NAMES[role].index(column.name.lower()))
     return next(iter([*called, *(column for column in columns if role == column.kind == "class")]), None)

@@ -111,14 +111,14 @@ def read_csv(path: Path, documents: str, encoding: str) -> Iterator[Row]:
             whole("".join(names))
             if twice := [repr(name) for name, count in Counter(names).items() if count > 1]:
                 raise ValueError(f"the header of {path} names a column twice: {', '.join(twice)}; rename one of them")
-            yield from ((reader.line_num, attempt(table_row, names, cells)) for cells in rows)
+            yield from ((reader.line_num, attempt(table_row, names, cells, place)) for place, cells in enumerate(rows))
         except csv.Error as error:
             raise ValueError(f"{path}, row {reader.line_num}: not CSV ({error}); mend its quotes") from None
 
 
-def table_row(names: list[str], cells: list[str]) -> Record:
+def table_row(names: list[str], cells: list[str], place: int) -> Record:
     """Return the cells of a row by name; InvalidRecord for too many or too few, and for the header of a joined file."""
-    if [cell.lstrip("\ufeff").strip() for cell in cells] == names:
+    if place and [cell.lstrip("\ufeff").strip() for cell in cells] == names:
         raise InvalidRecord("the header again")
     if len(cells) != len(names) and (any(cells[len(names) :]) or len(cells) < len(names)):
         raise InvalidRecord(f"{len(cells)} fields, but {len(names)} in the header")
