@@ -215,7 +215,7 @@ def tasks_of_rest(
     several = first(rest, "classes", "list") or (Flags(flags) if len(flags) > 1 and not is_usual else None)
     yield "multi-label", {**texts, "classes": several}
     yield "text-classification", {**texts, "class": called}
-    yield "seq2seq", {"source": text, "target": target if target is not None and target.kind == "text" else None}
+    yield "seq2seq", {"source": text, "target": target if target and target.kind in ("text", "date") else None}
     yield "text-classification", {**texts, "class": first(rest, "class")}
     last = None if "column" in asked else (target if task else None) or longest(rest)
     yield "seq2seq", {"source": text, "target": last}
