@@ -4,11 +4,14 @@ import csv
 import json
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from transformers import AutoTokenizer
@@ -90,6 +93,30 @@ def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> Non
     groups = str(write_rows(tmp_path / "groups.jsonl", rows))
     assert corpus_of(groups).names == ["0", "1", "2", "3a"]
     assert [row["note"] for row in read(groups, streaming=streaming)][-1] == "late"
+
+
+def test_long_numbers_keep_their_digits_beside_fractions(tmp_path: Path) -> None:
+    rows = [{"text": f"a {n}", "id": 2**60 + n if n % 2 else 0.5} for n in range(6)]
+    assert read(str(write_rows(tmp_path / "x.jsonl", rows)))["id"][:] == [str(row["id"]) for row in rows]
+    rows = [{"text": f"a {n}", "id": 2**60 * (n % 2)} for n in range(6)]
+    assert read(str(write_rows(tmp_path / "y.jsonl", rows)))["id"][:] == [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (pa.array([Decimal(f"{n}.25") for n in range(400)]), "regression"),
+        (pa.array([n > 350 for n in range(400)]), "text-classification"),
+        (pa.array([n // 350 for n in range(400)], pa.int8()), "text-classification"),  # one class in the first rows
+        (pa.array(["good", "bad"] * 200).dictionary_encode(), "text-classification"),
+    ],
+)
+def test_types_of_parquet(values: Any, task: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"text": [f"text {n}" for n in range(400)], "label": values}), path)
+    recipe, inferred = infer(str(path), LOOSE)
+    corpus = read_corpus(recipe)
+    assert inferred["task"] == task and len(corpus.names) == (0 if task == "regression" else 2)
 
 
 def test_types_of_parquet_files_are_widened(tmp_path: Path) -> None:
