@@ -236,7 +236,7 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
 
 def is_json(column: Column) -> bool:
     """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
-    return column.kind in ("text", "class") and all(str(value).startswith(("{", "[{")) for value in column.values)
+    return column.kind in ("text", "class") and all(str(value).startswith(("{", "[{")) for value in column.sample)
 
 
 def fields_of(roles: Roles) -> Fields:
