@@ -216,8 +216,8 @@ class Column:
             return self.kind_of_texts()
         if found := [kind for kind in ("bool", "list") if kind in self.holds]:
             return "class" if found == ["bool"] else "list"
-        value = next(value for value in self.sample if value not in (None, ""))
-        return "boxes" if "bbox" in str(value) else stored_media_of(value) or "nested"
+        values = [value for value in self.sample if value not in (None, "")]
+        return "boxes" if any("bbox" in str(value) for value in values) else stored_media_of(values[0]) or "nested"
 
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""

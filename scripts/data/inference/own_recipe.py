@@ -144,9 +144,9 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     have = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "id") or "none"
     if not likely:
         raise ValueError(
-            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
-            "caption or boxes, beside recordings texts, or name columns, as in text.column=title text.label=kind "
-            "or text.column=question text.target=answer"
+            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class (a "
+            "folder of its name, in train and test if these are splits), a caption or boxes, beside recordings texts, "
+            "or name columns, as in text.column=title text.label=kind or text.column=question text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
@@ -237,7 +237,8 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
 
 def is_json(column: Column) -> bool:
     """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
-    return column.kind in ("text", "class") and all(str(value).startswith(("{", "[{")) for value in column.sample if value)
+    texts = [str(value) for value in column.sample if value]
+    return column.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)
 
 
 def fields_of(roles: Roles) -> Fields:
