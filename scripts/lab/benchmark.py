@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.files import write_json
 from qkv.scripts.common.environment import commit, public_command, versions
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import RECORD, write_atomically
