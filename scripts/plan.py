@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
-from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.planning.arguments import Strategy

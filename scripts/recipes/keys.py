@@ -2,32 +2,19 @@
 
 import ast
 import re
-from dataclasses import Field, asdict, fields
+from dataclasses import Field, asdict, fields, is_dataclass
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from qkv.scripts.recipes.schema import (
-    Augmentation,
-    Card,
-    Compute,
-    Data,
-    Fields,
-    Model,
-    Optimization,
-    Output,
-    Recipe,
-    Schedule,
-    Text,
-)
+from qkv.scripts.recipes.schema import Augmentation, Card, Fields, Recipe, Text
 
-# Parts of the tree whose fields files write without the name of the part, and parts that files write as groups.
-PARTS: dict[str, type] = {
-    "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
-    "output": Output,
-}  # fmt: skip
+# Parts of the tree that files write as groups, and parts whose fields files write without the name of the part.
 GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
+PARTS: dict[str, type] = {
+    name: part for name, part in get_type_hints(Recipe).items() if is_dataclass(part) and name not in GROUPS
+}
 ENTRY = re.compile(r"(\w+)(?: \((.*?)\))?: (.*)")
 
 

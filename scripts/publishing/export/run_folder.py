@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.modeling.conversion.files import CONFIG, write_json
-from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.common.files import RECORD, write_atomically, write_json
 from qkv.scripts.common.phases import say
 from qkv.scripts.publishing.card.card import record_card
 from qkv.scripts.publishing.export.folder import README, complete_folder

@@ -17,8 +17,8 @@ import transformers
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json, write_json
-from qkv.scripts.common.files import RECORD, file_hash, write_atomically
+from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json
+from qkv.scripts.common.files import RECORD, file_hash, write_atomically, write_json
 from qkv.scripts.common.inspector import UNFILLED, held
 from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import PUBLISHED
