@@ -12,9 +12,8 @@ from qkv.scripts.recipes.schema import Augmentation, Card, Fields, Recipe, Text
 
 # Parts of the tree that files write as groups, and parts whose fields files write without the name of the part.
 GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
-PARTS: dict[str, type] = {
-    name: part for name, part in get_type_hints(Recipe).items() if is_dataclass(part) and name not in GROUPS
-}
+HINTS: dict[str, type] = get_type_hints(Recipe)
+PARTS = {name: part for name, part in HINTS.items() if is_dataclass(part) and name not in GROUPS}
 ENTRY = re.compile(r"(\w+)(?: \((.*?)\))?: (.*)")
 
 

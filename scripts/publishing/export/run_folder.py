@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.modeling.conversion.files import CONFIG, write_json
+from qkv.modeling.conversion.files import CONFIG
 from qkv.scripts.common.files import RECORD, write_atomically, write_json
 from qkv.scripts.common.phases import say
 from qkv.scripts.publishing.card.card import record_card
