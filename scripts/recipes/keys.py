@@ -2,7 +2,7 @@
 
 import ast
 import re
-from dataclasses import Field, asdict, fields, is_dataclass
+from dataclasses import Field, asdict, fields
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
@@ -13,7 +13,7 @@ from qkv.scripts.recipes.schema import Augmentation, Card, Fields, Recipe, Text
 # Parts of the tree that files write as groups, and parts whose fields files write without the name of the part.
 GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
 HINTS: dict[str, type] = get_type_hints(Recipe)
-PARTS = {name: part for name, part in HINTS.items() if is_dataclass(part) and name not in GROUPS}
+PARTS = {name: part for name, part in HINTS.items() if hasattr(part, "__dataclass_fields__") and name not in GROUPS}
 ENTRY = re.compile(r"(\w+)(?: \((.*?)\))?: (.*)")
 
 
