@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 
 from errors import raises_sentence
 from own_runs import write_rows
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.columns import as_numbers
 from qkv.scripts.data.image_data import read_images, read_objects
@@ -28,6 +29,7 @@ from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, load_tokenizer, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.prediction.generation import prepared
+from qkv.scripts.tasks.speech_recognition import ctc_tokenizer
 from recipes import recipe_of
 
 LOOSE = ["leaked_records=1"]
@@ -253,6 +255,20 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     loaded = load_tokenizer(str(tmp_path), 64)  # for a classifier that starts from a masked language model
     assert loaded(texts)["input_ids"] == [row.tolist() for row in tokenize(masked, texts)]
     assert masked("a <mask> b")["input_ids"].count(masked.mask_token_id) == 1  # as pipelines write it
+
+
+def test_transcripts_hold_no_control_tokens() -> None:
+    texts = ["say <pad> a|b", "</s> or <s>"]
+    tokenizer = ctc_tokenizer(texts)
+    for row, text in zip(tokenize(tokenizer, texts), texts, strict=True):
+        assert not {*tokenizer.all_special_ids} & {*row.tolist()}
+        assert tokenizer.decode(row.tolist(), group_tokens=False) == text
+
+
+def test_classes_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("[red]", {":smile:": "[bold]a[/bold] :warning:"})
+    said = capsys.readouterr().out
+    assert ":smile:" in said and "[bold]a[/bold] :warning:" in said
 
 
 @pytest.mark.parametrize(
