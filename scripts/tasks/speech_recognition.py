@@ -103,6 +103,7 @@ class SpeechRecognition(Task):
     has_references = True
     tokenizer: Any
     most: int | None = None  # tokens of a text
+    max_tokens: int
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
@@ -120,6 +121,7 @@ class SpeechRecognition(Task):
         if self.most:
             lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
             cut = count_truncated(lengths, self.most)
+            self.max_tokens = min(self.most, max(map(max, filter(None, lengths.values())))) + SPARE
         made = {"max_new_tokens": self.most + SPARE} if self.most else {}
         super().__init__(
             data, examples, processor, config, metrics=("wer", "exact_match"), generation=made, truncated=cut
@@ -150,7 +152,6 @@ class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
         """Make the recipe's tokenizer; texts are truncated to `text.length` tokens."""
         self.tokenizer, self.most = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
-        self.max_tokens = self.most + SPARE
         return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
 
 
