@@ -122,4 +122,3 @@ def scaled_rope(given: Mapping[str, Any], length: int, trained: int, method: str
     kept = {name: value for name, value in given.items() if name not in ("rope_type", "factor", "attention_factor")}
     scaled = {**kept, "rope_type": method, "factor": length / trained}
     return {**scaled, "original_max_position_embeddings": trained} if method == "yarn" else scaled
-
