@@ -153,9 +153,6 @@ class PairHead(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvPairModel(config, **reads)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
-
     def output(
         self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> ModelOutput:
@@ -243,9 +240,6 @@ class QkvPairForMaskedLM(PairHead):
         super().__init__(config, reads_pairs=False)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
 
     def output(
         self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count

@@ -74,11 +74,6 @@ def config_meanings(architecture: str = "") -> dict[str, str]:
     return {name: text for node in ordered for name, (_, text) in explained(ast.get_docstring(node)).items()}
 
 
-def known_types() -> dict[str, Any]:
-    """Return {name in files: type} of all fields and groups."""
-    return {key: field.kind for key, field in recipe_fields().items() if "." not in key}
-
-
 def merged(fields: Fields, more: Fields) -> Fields:
     """Merge nested fields, with the values of `more` over the values of `fields`."""
     parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
