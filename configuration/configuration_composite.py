@@ -5,14 +5,13 @@ from copy import deepcopy
 from dataclasses import fields
 from typing import Any, ClassVar
 
+from transformers import PreTrainedConfig
+
 from .configuration_base import HUGGING_FACE_EXTRAS, QkvConfig
 from .fields import Fields
 
 # Fields of transformers that each part keeps to itself, and those that become rotary parameters.
-OF_TRANSFORMERS = frozenset(
-    "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward "
-    "is_encoder_decoder id2label label2id problem_type".split()
-)
+OF_TRANSFORMERS = frozenset(field.name for field in fields(PreTrainedConfig))
 OF_ROPE = frozenset({"rope_theta", "rope_scaling"})
 
 

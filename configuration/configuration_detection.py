@@ -10,15 +10,12 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_attention import check_grid
 from .configuration_base import auto_classes_of
-from .configuration_composite import CompositeConfig, check_same_width, part_property
+from .configuration_composite import OF_TRANSFORMERS, CompositeConfig, check_same_width, part_property
 from .configuration_stack import BranchConfig, TextGridConfig
 from .fields import Fields, Part, at_least, bounded, positive
 
 # What a config says of a file or a run rather than of a backbone.
-BESIDE = frozenset(
-    "_name_or_path transformers_version architectures dtype id2label label2id problem_type output_hidden_states "
-    "output_attentions return_dict chunk_size_feed_forward is_encoder_decoder".split()
-)
+BESIDE = OF_TRANSFORMERS | {"_name_or_path", "output_attentions"}
 
 
 def weight(default: float) -> float:

@@ -56,13 +56,10 @@ class PatternConfig(QkvConfig):
         """The pattern of each layer."""
         return self.pattern if isinstance(self.pattern, list) else [self.pattern] * self.num_hidden_layers
 
-    def has_plain_window(self, pattern: str) -> bool:
-        """Return True where a layer needs no key that has left its window: no global token either."""
-        return pattern == "sliding" and not self.num_global_tokens
-
     def window_of(self, layer_index: int) -> int | None:
-        """Return the window of a layer in tokens, the token itself counted, or None for another pattern."""
-        return self.sliding_window if self.has_plain_window(self.layer_patterns[layer_index]) else None
+        """Return the window of a layer in tokens, the token itself counted; None where keys outside are read, too."""
+        is_window = self.layer_patterns[layer_index] == "sliding" and not self.num_global_tokens
+        return self.sliding_window if is_window else None
 
     @property
     def layer_types(self) -> list[str]:

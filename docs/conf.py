@@ -55,6 +55,7 @@ nb_execution_timeout = 300
 nb_execution_show_tb = True
 nb_execution_in_temp = True
 nb_output_stderr = "remove"
+nb_merge_streams = True
 
 default_role = "literal"  # docstrings are Markdown where they name something
 autodoc_typehints_format = "short"

@@ -65,7 +65,7 @@ class StackInputs:
     ) -> "StackInputs":
         """Check the inputs, and separate the options of the stack from those of attention backends."""
         config = stack.config
-        check_stack_inputs(stack, config, embedded.hidden, cache, options)
+        check_stack_inputs(stack.layers[0], config, embedded.hidden, cache, options)
         backend = attention_backend(config, options)
         check_keywords(type(stack).forward, options, backend)
         memory = Memory(*(options.pop(name, None) for name in MEMORY))

@@ -20,7 +20,6 @@ from .heads.loss import (
     due_labels,
     negative_log_likelihood,
     real_places,
-    replaced_tokens,
 )
 from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
@@ -116,7 +115,8 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         if loss is not None and labels is not None and next_sentence_label is not None:
             # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
             share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
-            loss = loss + share * negative_log_likelihood(relation, next_sentence_label)
+            smoothing = self.config.label_smoothing
+            loss = loss + share * negative_log_likelihood(relation, next_sentence_label, None, smoothing)
         return BertForPreTrainingOutput(loss, scores, relation, outputs.hidden_states, outputs.attentions)
 
 
@@ -147,7 +147,9 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         """Detect replaced tokens; `labels` (B, T) are 1 for replaced, 0 for original ones, -100 for padding."""
         outputs = self.model(**inputs)
         logits = self.classifier(outputs.last_hidden_state)
-        loss = replaced_tokens(logits, labels, tensor_of(inputs, "attention_mask"), num_items_in_batch)
+        real = real_places(inputs.get("attention_mask"), logits)
+        options = (num_items_in_batch, "mark original 0, replaced 1", self.config.label_smoothing)
+        loss = binary_cross_entropy(logits, labels, real, *options)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -192,5 +194,5 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         logits = select_pairs(head(outputs.last_hidden_state, outputs.attentions, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
-        loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)
+        loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend, self.config.label_smoothing)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions if asked else None)

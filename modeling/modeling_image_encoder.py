@@ -15,7 +15,7 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_input_kind
 from .frontends.patches import special_token
 from .heads.head import POOLINGS, PixelHead
-from .heads.loss import masked_image_loss
+from .heads.loss import check_unsmoothed, masked_image_loss
 from .modeling_encoder import PooledClassifier
 from .position.hooks import Embedded
 from .stack import Stack
@@ -115,6 +115,7 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)
         loss = None
         if bool_masked_pos is not None:
+            check_unsmoothed(self.config)
             loss = masked_image_loss(pixel_values, image, bool_masked_pos.unflatten(1, grid), size, num_items_in_batch)
         return MaskedImageModelingOutput(
             loss=loss, reconstruction=image, hidden_states=outputs.hidden_states, attentions=outputs.attentions

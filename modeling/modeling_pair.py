@@ -153,9 +153,6 @@ class PairHead(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvPairModel(config, **reads)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
-
     def output(
         self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count
     ) -> ModelOutput:
@@ -205,7 +202,8 @@ class QkvPairForContactPrediction(PairLevelHead):
         """Return contacts; pairs with padding have no loss."""
         logits = self.score(outputs).squeeze(-1)
         real = real_pairs(attention_mask, logits)
-        loss = binary_cross_entropy(logits, labels, real, count, "mark pairs in contact 1, all others 0")
+        options = ("mark pairs in contact 1, all others 0", self.config.label_smoothing)
+        loss = binary_cross_entropy(logits, labels, real, count, *options)
         return pair_output(outputs, logits, loss)
 
 
@@ -242,9 +240,6 @@ class QkvPairForMaskedLM(PairHead):
         super().__init__(config, reads_pairs=False)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
 
     def output(
         self, outputs: PairOutput, attention_mask: Tensor | None, labels: Tensor | None, count: Count

@@ -88,7 +88,7 @@ def describe_seen(evaluation: Evaluation, used: list[str] | None, resamples: int
         return None
     facts: dict[str, Any] = {name: used.count(name) for name in USED}
     if told := " and ".join(f"{count:,} of its {name} split" for name, count in facts.items() if count):
-        say(f"{told} are among the {len(used):,} rows, and figures on them say nothing of new data")
+        say(f"{told} are among the {len(used):,} rows, so metrics on all of them are too good for new data")
     if len(used) != len(evaluation.rows):  # a row holds parts of several texts
         return facts
     for row, name in zip(evaluation.rows, used, strict=True):

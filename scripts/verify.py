@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.files import write_json
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
 from qkv.scripts.publishing.integrity.verification import examine
 

@@ -4,7 +4,6 @@ Shapes: B batch, T queries, S keys, D hidden_size, V classes or vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,6 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from ...configuration.axes import TABLE_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..pipeline_stage import is_elsewhere
-
-
-class Layered(Protocol):
-    """A stack of layers."""
-
-    layers: nn.ModuleList
 
 
 def can_read_values(tensor: Tensor) -> bool:
@@ -83,11 +76,11 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
 
 
 def check_stack_inputs(
-    stack: Layered, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: Mapping[str, object]
+    first: nn.Module, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: Mapping[str, object]
 ) -> None:
-    """Check embedding, cache and memory shapes."""
+    """Check embedding, cache and memory shapes, before the first layer."""
     memory = kwargs.get("encoder_hidden_states")
-    check_embeddings(hidden, config.hidden_size if is_elsewhere(stack.layers[0]) else config.embedding_width)
+    check_embeddings(hidden, config.hidden_size if is_elsewhere(first) else config.embedding_width)
     if past is not None:
         check_cache(past, config, hidden)
     reads_memory = getattr(config, "cross_attention", False)

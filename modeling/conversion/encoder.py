@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, default, one_spelling, output_bias, renames
+from .decoder import QA_OUTPUTS
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
@@ -15,7 +16,6 @@ POST_NORM = {"norm_first": False, "embedding_norm": True}
 # Fields that heads on every token do not read.
 POOLING = "pooling pooling_dropout"
 CLASSIFIER = (("classifier", "classifier"),)
-QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
 
 STACK_FIELDS = renames(
     "norm_eps=layer_norm_eps embedding_dropout=hidden_dropout_prob residual_dropout=hidden_dropout_prob "

@@ -4,30 +4,16 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .config import (
-    AFTER_PADDING,
-    Architecture,
-    Codec,
-    Fields,
-    Head,
-    Value,
-    Values,
-    both,
-    default,
-    one_spelling,
-    renames,
-)
-from .decoder import LANGUAGE_MODEL, QA_OUTPUTS
+from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, default, one_spelling, renames
+from .decoder import ANSWERS, LANGUAGE_MODEL, MODEL
 from .encoder import LOCAL_AND_GLOBAL, TOKENS, WINDOW
 from .weights import Rows
 
 # A buffer of theirs, and zero in most checkpoints; only where it is not, our head has a bias.
 LOGITS_BIAS = ("lm_head.bias", "final_logits_bias", "lead", "optional")
-MODEL = Head("Model")
 SCORED = Head("ForConditionalGeneration", LANGUAGE_MODEL)
 BIASED = Head("ForConditionalGeneration", (*LANGUAGE_MODEL, LOGITS_BIAS))
 TEXTS = Head("ForSequenceClassification", (("{dense,classifier}", "classification_head.{dense,out_proj}"),))
-ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
 
 # Fields of which encoder and decoder have one each, and those of other names.
 SIDES = {
@@ -54,8 +40,7 @@ ONE_TABLE = tuple((f"{side}.embed_tokens", f"{{{side}.embed_tokens,shared}}", "t
 TWO_TABLES = (("{encoder,decoder}.embed_tokens", "{encoder,decoder}.embed_tokens"),)
 SINUSOIDS = tuple(("", f"{side}.embed_positions.weight", "sinusoids") for side in ("encoder", "decoder"))
 LEARNED = (
-    ("{encoder,decoder}.embed_norm", "{encoder,decoder}.layernorm_embedding"),
-    ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
+    ("{encoder,decoder}.{embed_norm,position.table}", "{encoder,decoder}.{layernorm_embedding,embed_positions}"),
 )
 FINAL_NORMS = (("{encoder,decoder}.norm", "{encoder,decoder}.layer_norm"),)
 
@@ -153,7 +138,7 @@ LED = replace(
 )
 
 
-def feed_forward_proj(value: Value, ours: Values) -> str:
+def feed_forward_proj(value: object, ours: Values) -> str:
     """Name the activation and the gate; "gated-gelu" has always meant the approximation."""
     act = ours["hidden_act"]
     return f"gated-{'gelu' if act == 'gelu_new' else act}" if ours["feed_forward"] == "glu" else act

@@ -4,20 +4,12 @@ In training, stock ModernBERT drops out parts of the attention branch at `attent
 ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does.
 """
 
+from dataclasses import replace
+
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import Architecture, Codec, Head, Values, renames, translated
 from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS
-from .encoder import (
-    BERT_LAYERS,
-    CLASSIFIER,
-    LAYER_DROPOUT,
-    MODEL,
-    POOLED,
-    POOLED_CLASSIFIER,
-    POOLER,
-    POOLING,
-    STACK_FIELDS,
-)
+from .encoder import BERT_LAYERS, CLASSIFIER, LAYER_DROPOUT, MODEL, POOLER, POOLING, STACK_FIELDS, TEXTS
 
 
 def their_rope(parameters: Values | None, ours: Values) -> Values:
@@ -143,12 +135,7 @@ ESM = Architecture(
             (("lm_head.{dense,norm,decoder.weight,decoder.bias}", "lm_head.{dense,layer_norm,decoder.weight,bias}"),),
             free=POOLING,
         ),
-        Head(
-            "ForSequenceClassification",
-            POOLED_CLASSIFIER,
-            POOLED,
-            {"pooling_dropout": "hidden_dropout_prob", **LAYER_DROPOUT},
-        ),
+        replace(TEXTS, fields={"pooling_dropout": "hidden_dropout_prob", **LAYER_DROPOUT}),
         Head("ForTokenClassification", CLASSIFIER, fields=LAYER_DROPOUT, free=POOLING),
     ),
     prefix="esm.",

@@ -41,25 +41,6 @@ def times(name: str, factor: float) -> Codec:
     return Codec(name, lambda value, theirs: type(value)(factor * value))
 
 
-def triangle_attention(ours: str, theirs: str) -> Rows:
-    """Return the rows of attention over pairs that start, or end, at a residue."""
-    return (
-        (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm"),
-        (f"blocks.*.{ours}.bias_proj", f"blocks.*.{theirs}.linear"),
-        (f"blocks.*.{ours}.attention.{{q,k,v,o,g}}_proj", f"blocks.*.{theirs}.mha.linear_{{q,k,v,o,g}}"),
-    )
-
-
-def triangle_multiplication(ours: str, theirs: str) -> Rows:
-    """Return the rows of products of outgoing, or incoming, edges."""
-    return (
-        (f"blocks.*.pair_residuals.{ours}.norm", f"blocks.*.{theirs}.layer_norm_in"),
-        (f"blocks.*.{ours}.{{a,b}}_proj", f"blocks.*.{theirs}.linear_{{a,b}}_p"),
-        (f"blocks.*.{ours}.{{a,b}}_gate", f"blocks.*.{theirs}.linear_{{a,b}}_g"),
-        (f"blocks.*.{ours}.{{norm,o_proj,o_gate}}", f"blocks.*.{theirs}.{{layer_norm_out,linear_z,linear_g}}"),
-    )
-
-
 def unread(names: str) -> Rows:
     """Return rows of weights that stay in a stock model."""
     return tuple(("", name, "unread") for name in names.split())
@@ -98,10 +79,17 @@ TRUNK = Architecture(
         ("blocks.*.transition_residual.norm", "blocks.*.mlp_seq.mlp.0"),
         ("blocks.*.transition.{up,down}_proj", "blocks.*.mlp_seq.mlp.{1,3}"),
         ("blocks.*.outer_product.{norm,proj,pair_proj}", "blocks.*.sequence_to_pair.{layernorm,proj,o_proj}"),
-        *triangle_multiplication("outgoing", "tri_mul_out"),
-        *triangle_multiplication("incoming", "tri_mul_in"),
-        *triangle_attention("starting", "tri_att_start"),
-        *triangle_attention("ending", "tri_att_end"),
+        ("blocks.*.pair_residuals.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_in"),
+        ("blocks.*.{outgoing,incoming}.{a,b}_proj", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_p"),
+        ("blocks.*.{outgoing,incoming}.{a,b}_gate", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_g"),
+        ("blocks.*.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_out"),
+        ("blocks.*.{outgoing,incoming}.{o_proj,o_gate}", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{z,g}"),
+        ("blocks.*.pair_residuals.{starting,ending}.norm", "blocks.*.{tri_att_start,tri_att_end}.layer_norm"),
+        ("blocks.*.{starting,ending}.bias_proj", "blocks.*.{tri_att_start,tri_att_end}.linear"),
+        (
+            "blocks.*.{starting,ending}.attention.{q,k,v,o,g}_proj",
+            "blocks.*.{tri_att_start,tri_att_end}.mha.linear_{q,k,v,o,g}",
+        ),
         ("blocks.*.pair_residuals.pair_transition.norm", "blocks.*.mlp_pair.mlp.0"),
         ("blocks.*.pair_transition.{up,down}_proj", "blocks.*.mlp_pair.mlp.{1,3}"),
         *unread("structure_module.** trunk2sm_s trunk2sm_z"),

@@ -62,16 +62,6 @@ def fetched(name: str, revision: str | None) -> Path:
     return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
 
 
-def write_json(path: Path, values: object) -> None:
-    """Write JSON, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
 def read_json(path: Path) -> Json:
     """Read a JSON object of a checkpoint."""
     if not path.is_file():

@@ -9,19 +9,7 @@ from dataclasses import replace
 from ...configuration.configuration_detection import QkvDetectionConfig
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
-from .config import (
-    Architecture,
-    Codec,
-    Fields,
-    Head,
-    Values,
-    both,
-    canonical,
-    one_spelling,
-    output_bias,
-    renames,
-    translated,
-)
+from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
 from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED
 from .encoder_decoder import SIDES
 from .weights import placed
@@ -91,7 +79,7 @@ DINOV2 = Architecture(
     QkvImageEncoderConfig,
     {
         **IMAGE_FIELDS,
-        **renames("layer_scale=layerscale_value mask_token=use_mask_token"),
+        **{"layer_scale": "layerscale_value", "mask_token": "use_mask_token"},
         "feed_forward": translated("use_swiglu_ffn", {True: "glu", False: "mlp"}),
         "intermediate_size": Codec(
             "mlp_ratio",

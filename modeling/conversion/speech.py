@@ -5,9 +5,9 @@ they are. Training moves them, as it does in a stock model that was loaded: only
 """
 
 from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
-from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, renames
-from .decoder import LANGUAGE_MODEL
-from .encoder_decoder import BART_FIELDS, CLAMPED, FINAL_NORMS, MODEL, STACKS
+from .config import AFTER_PADDING, Architecture, Codec, Head, Values, both, renames
+from .decoder import LANGUAGE_MODEL, MODEL
+from .encoder_decoder import BART_FIELDS, CLAMPED, FINAL_NORMS, STACKS
 
 # A model with two kinds of input has two lengths.
 FIELDS = {
@@ -22,9 +22,9 @@ MASKING = "apply_spec_augment " + " ".join(
 HEADS_OF_SOUND = "hop_length ctc_zero_infinity vocab_size lm_head_bias classifier_dropout"
 
 
-def in_encoder(fields: Fields) -> dict[str, str | Codec]:
-    """Put fields under the name of the encoder, on our side."""
-    return {f"encoder.{name}": theirs for name, theirs in fields.items()}
+def in_encoder(names: str) -> str:
+    """Put fields under the name of the encoder."""
+    return " ".join(f"encoder.{name}" for name in names.split())
 
 
 WHISPER = Architecture(
@@ -45,7 +45,7 @@ WHISPER = Architecture(
     ),
     (MODEL, Head("ForSpeechSeq2Seq", (("lm_head.weight", "proj_out.weight"),), theirs="ForConditionalGeneration")),
     prefix="model.",
-    free=" ".join(in_encoder(renames(HEADS_OF_SOUND))),
+    free=in_encoder(HEADS_OF_SOUND),
     # Embeddings are never scaled whatever the first says; two belong to a classifier; the others are found in the
     # generation config.
     inert="scale_embedding use_weighted_layer_sum classifier_proj_size suppress_tokens begin_suppress_tokens "
@@ -89,7 +89,7 @@ SPEECH2TEXT = Architecture(
     (MODEL, Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")),
     prefix="model.",
     free="median_filter_width decoder.max_position_embeddings "
-    + " ".join(in_encoder(renames(f"{HEADS_OF_SOUND} {MASKING} max_position_embeddings"))),
+    + in_encoder(f"{HEADS_OF_SOUND} {MASKING} max_position_embeddings"),
 )
 
 SPEECH = (WHISPER, SPEECH2TEXT)

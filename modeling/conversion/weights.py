@@ -100,9 +100,11 @@ def expanded(rows: Rows) -> list[Row]:
 
 
 def alternatives(names: str) -> list[str]:
-    """Expand braces: `a.{b,c}` -> a.b, a.c; the empty name -> none."""
-    braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
-    return [f"{braces[1]}{name}{braces[3]}" for name in braces[2].split(",")] if braces else [names] * bool(names)
+    """Expand braces, the first ones outermost: `{a,b}.{c,d}` -> a.c, a.d, b.c, b.d; the empty name -> none."""
+    braces = re.fullmatch(r"(.*?)\{(.*?)\}(.*)", names)
+    if braces is None:
+        return [names] * bool(names)
+    return [f"{braces[1]}{name}{rest}" for name in braces[2].split(",") for rest in alternatives(braces[3]) or [""]]
 
 
 def occurrences(name: str, weights: Mapping[str, Tensor]) -> Iterator[tuple[list[str], str]]:

@@ -100,30 +100,39 @@ def classification(
         return None
     kind = config.problem_type or problem_type(labels, logits.shape[-1])
     labels = labels.to(logits.device)
+    smoothing = getattr(config, "label_smoothing", 0.0)
     if kind == "single_label_classification":
-        return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
+        return cross_entropy(logits, labels, num_items_in_batch, smoothing)
     if labels.numel() != logits.numel():
         shapes = f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)}"
         raise ValueError(f"{shapes} for problem_type={kind!r}; give one number for each score")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
-    loss = F.mse_loss if kind == "regression" else F.binary_cross_entropy_with_logits
-    return normalise(loss(logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    if kind == "regression":
+        check_unsmoothed(config)
+        return normalise(F.mse_loss(logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    total = F.binary_cross_entropy_with_logits(logits, smoothed(labels, smoothing), reduction="sum")
+    return normalise(total, labels.numel(), num_items_in_batch)
 
 
-def replaced_tokens(
-    logits: Tensor, labels: Tensor | None, attention_mask: Tensor | None, num_items_in_batch: Count = None
-) -> Tensor | None:
-    """Compute the binary cross-entropy of replaced tokens, labelled 1: logits, labels and mask (B, T).
+def check_unsmoothed(config: QkvConfig) -> None:
+    """Raise ValueError on label smoothing of a loss that compares numbers."""
+    if smoothing := getattr(config, "label_smoothing", 0.0):
+        raise ValueError(f"label_smoothing={smoothing} is for classes, and this loss compares numbers; set it to 0")
 
-    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
-    """
-    real = real_places(attention_mask, logits)
-    return binary_cross_entropy(logits, labels, real, num_items_in_batch, "mark original 0, replaced 1")
+
+def smoothed(targets: Tensor, label_smoothing: float) -> Tensor:
+    """Move targets of 0 and 1 towards both evenly."""
+    return targets * (1 - label_smoothing) + label_smoothing / 2 if label_smoothing else targets
 
 
 def binary_cross_entropy(
-    logits: Tensor, labels: Tensor | None, real: Tensor | None, num_items_in_batch: Count, mend: str
+    logits: Tensor,
+    labels: Tensor | None,
+    real: Tensor | None,
+    num_items_in_batch: Count,
+    mend: str,
+    label_smoothing: float = 0.0,
 ) -> Tensor | None:
     """Compute the binary cross-entropy of labels 0 and 1, -100 where none is due, at `real` places: all (...,)."""
     if labels is None:
@@ -135,7 +144,7 @@ def binary_cross_entropy(
     check_range("labels", labels.masked_fill(~due, 0), 2, "classes", f"{mend}, others {IGNORED}")
     due = due.to(logits.device)
     precise = torch.promote_types(logits.dtype, torch.float32)
-    targets = labels.to(logits.device, precise)
+    targets = smoothed(labels.to(logits.device, precise), label_smoothing)
     losses = F.binary_cross_entropy_with_logits(logits.to(precise), targets, reduction="none")
     return normalise(losses.masked_fill(~due, 0).sum(), due.sum().clamp(min=1), num_items_in_batch)
 

@@ -24,11 +24,7 @@ class ImagePosition(Position):
     Shapes: padding_mask (B, rows * columns) -> (B, rows * columns, D)
     """
 
-    def query_key(self, embedded: Embedded) -> Tensor | None:
-        return self.sinusoids(embedded)
-
-    def sinusoids(self, embedded: Embedded) -> Tensor:
-        """Return the encoding of each place (B, rows * columns, D)."""
+    def query_key(self, embedded: Embedded) -> Tensor:
         hidden, mask, grid = embedded
         real = mask if isinstance(mask, Tensor) else hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
         precise = torch.float32 if hidden.device.type == "mps" else torch.float64
@@ -55,7 +51,7 @@ class ImageAndInputPosition(ImagePosition):
     """
 
     def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
-        return embedded.hidden + self.sinusoids(embedded)
+        return embedded.hidden + self.query_key(embedded)
 
 
 class QueryPosition(Position):

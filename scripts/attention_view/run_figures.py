@@ -53,8 +53,8 @@ def draw_run(model: Any, task: Task, folder: Path) -> dict[str, str]:
     readings = [reading_of(model, task, batch) for batch in examples.values()]
     stacks = [capture(reading, layers)[-1] for reading in readings]
     scale = colour_scale(*(drawn_weights(stack)[0] for stack in stacks))
-    for axis, title, reading, stack in zip(axes, examples, readings, stacks, strict=True):
-        draw_stack(axis, stack, with_prediction(task, title, reading), scale)
+    for axis, batch, reading, stack in zip(axes, examples.values(), readings, stacks, strict=True):
+        draw_stack(axis, stack, title_of(task, batch, getattr(reading.outputs, "logits", None)), scale)
     colours = OVERLAY if drawn_weights(stacks[0])[1] else MATRIX
     figure.colorbar(ScalarMappable(Normalize(0, scale), colours), ax=axes, label="attention weight")
     figure.suptitle(f"Layer {stacks[0].layers[-1]} (the last; the first is layer 0), mean over heads", fontsize=10)
@@ -78,23 +78,17 @@ def different_examples(task: Any) -> dict[str, Batch]:
     return examples
 
 
-def title_of(task: Any, batch: Batch) -> str:
-    """Return the class, the caption, the classes of objects or the text of an example."""
+def title_of(task: Any, batch: Batch, logits: Any = None) -> str:
+    """Return the class, with logits also the predicted one, the caption, the classes of objects or the text."""
     if task.kind == "object-detection":
         objects: Any = batch["labels"][0]
         return ", ".join(task.labels[number] for number in sorted(objects["class_labels"].tolist()))
     if task.kind == "image-classification":
-        return str(task.labels[int(batch["labels"][0])])
+        true = str(task.labels[int(batch["labels"][0])])
+        return true if logits is None else f"true class {true}, predicted {task.labels[int(logits[0].argmax())]}"
     if task.kind == "zero-shot-image-classification":
         return str(task.captions[int(batch["_caption"][0])])
     return str(task.references[int(batch["_target"][0])])
-
-
-def with_prediction(task: Any, title: str, reading: Reading) -> str:
-    """Return the title of an example, of a class with the predicted one."""
-    if task.kind != "image-classification":
-        return title
-    return f"true class {title}, predicted {task.labels[int(reading.outputs.logits[0].argmax())]}"
 
 
 def reading_of(model: Any, task: Any, batch: Batch) -> Reading:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -44,6 +45,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
         partial.replace(path)
+
+
+def write_json(path: Path, values: object) -> None:
+    """Replace a file by JSON, whole or not at all."""
+    write_atomically(path, json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
     table.add_column(overflow="fold")  # a path that is cut off is of no use
     for name, value in rows.items():
         table.add_row(name, value)
-    Console(markup=False).print(table)  # qkv[train] is no style
+    Console(markup=False, emoji=False).print(table)  # qkv[train] is no style, and a class :smile: no picture
 
 
 def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, left: Sequence[str] = ()) -> None:
@@ -56,7 +56,7 @@ def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, l
             table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
-    Console(markup=False).print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 def run_rows(record: dict[str, Any]) -> dict[str, str]:

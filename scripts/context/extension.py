@@ -1,6 +1,6 @@
 """Extend a model to longer texts: rotary frequencies are scaled, a learned table is repeated; no weight is lost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -34,7 +34,10 @@ def extend(model: PreTrainedModel, max_position_embeddings: int, method: Method 
     stacks = extensible(model)
     scalings = [check_scaling(stack.config, max_position_embeddings, method) for stack in stacks]
     for stack, scaling in zip(stacks, scalings, strict=True):
-        SCALINGS[scaling](stack, max_position_embeddings, scaling)
+        if scaling == "copy":
+            repeat_table(stack, max_position_embeddings)
+        else:
+            scale_rope(stack, max_position_embeddings, scaling)
         stack.config.validate()
     return model
 
@@ -79,7 +82,7 @@ def check_trained(given: Mapping[str, Any], method: str) -> None:
         )
 
 
-def repeat_table(stack: Stack, length: int, method: str) -> None:
+def repeat_table(stack: Stack, length: int) -> None:
     """Repeat the table of positions until it is long enough; rows in front that no token has stay once."""
     table: Any = stack.position.table
     first = stack.config.position_offset
@@ -119,9 +122,3 @@ def scaled_rope(given: Mapping[str, Any], length: int, trained: int, method: str
     kept = {name: value for name, value in given.items() if name not in ("rope_type", "factor", "attention_factor")}
     scaled = {**kept, "rope_type": method, "factor": length / trained}
     return {**scaled, "original_max_position_embeddings": trained} if method == "yarn" else scaled
-
-
-SCALINGS: dict[str, Callable[[Stack, int, str], None]] = {
-    "copy": repeat_table,
-    **dict.fromkeys(ROPE_METHODS, scale_rope),
-}

@@ -52,6 +52,8 @@ def read_wav(data: bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
     if not len(channels) or not np.isfinite(channels).all():
         raise ValueError("it holds no sound, or samples that are no finite numbers; record it again")
     mono = channels.mean(axis=1) if channels.shape[1] > 1 else channels[:, 0]
+    if channels.shape[1] > 1 and np.square(mono).mean() < 0.01 * (powers := np.square(channels).mean(axis=0)).max():
+        mono = channels[:, powers.argmax()]  # of opposite phase, so that the mean is silence
     return {"raw": resample(mono, rate, sampling_rate), "sampling_rate": sampling_rate}
 
 

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ CLOSED = {"image": ".heic .heif .jxl .svg .eps .wmf .emf .dng .cr2 .cr3 .nef .ar
 MEDIA = {ending: kind for endings in (CLOSED, LOCATED) for kind, own in endings.items() for ending in own}
 SOUND = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")  # first bytes of recordings
 STORED = {"bytes", "path"}  # the fields of a file in parquet
+EXACT = 2**53  # the greatest whole number that no fraction rounds
 TYPES: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)|\d{1,2}([./-])\d{1,2}\2\d{4}( |$)|\d{4}/\d\d/\d\d( |$)", re.ASCII)
@@ -63,8 +65,12 @@ def column_types(records: Iterable[Record], stored: Mapping[str, Any] | None = N
             types = seen.setdefault(name, Counter())
             if value is not None and value != "":
                 kind = TYPES.get(type(value), "string")
-                fits = kind != "int64" or -(2**63) <= value < 2**63
-                types[media_of(value) or stored_media_of(value) or (kind if fits else "string")] += 1
+                if kind == "int64" and not -EXACT <= value <= EXACT:
+                    kind = "wide" if -(2**63) <= value < 2**63 else "string"
+                types[media_of(value) or stored_media_of(value) or kind] += 1
+    for types in seen.values():
+        if "wide" in types and "float64" not in types:  # beside fractions it would lose digits, and becomes a text
+            types["int64"] += types.pop("wide")
     kinds = {name: "float64" if types.keys() == {"int64", "float64"} else "string" for name, types in seen.items()}
     most = {name: types.most_common(1)[0] for name, types in seen.items() if types}
     kinds |= {name: kind for name, (kind, count) in most.items()
@@ -127,7 +133,7 @@ def number_of(value: Any) -> float | None:
         value = value.replace(",", ".") if COMMA.fullmatch(value) and not THOUSANDS.fullmatch(value) else value
         number = float(value) if NUMBER.fullmatch(value) else math.nan
         return number if math.isfinite(number) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
 
 
 # Kinds of values; those of a column are the kinds of all its values.
@@ -210,8 +216,8 @@ class Column:
             return self.kind_of_texts()
         if found := [kind for kind in ("bool", "list") if kind in self.holds]:
             return "class" if found == ["bool"] else "list"
-        value = next(value for value in self.sample if value not in (None, ""))
-        return "boxes" if "bbox" in str(value) else stored_media_of(value) or "nested"
+        values = [value for value in self.sample if value not in (None, "")]
+        return "boxes" if any("bbox" in str(value) for value in values) else stored_media_of(values[0]) or "nested"
 
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""

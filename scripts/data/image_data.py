@@ -186,8 +186,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     rarest = {name: [min(own, key=counts.__getitem__, default="") for own in rows] for name, rows in present.items()}
     division = divide_rows(file_sketches(tables, "image"), recipe, tables, rarest)
     every = {name: [*chain(*rows)] for name, rows in division.of_lists(present).items()}
-    without = {name: sum(not own for own in rows) for name, rows in division.of_lists(present).items()}
-    report = division.report | {"classes": class_counts(every), "without_objects": without}
+    without = Counter(name for name, rows in division.of_lists(present).items() for own in rows if not own)
+    report = division.report | {"classes": class_counts(every), "without_objects": dict(without)}
     return ObjectData(**facts, tables=division.of_tables(tables), labels=labels, report=report)
 
 

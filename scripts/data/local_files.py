@@ -38,9 +38,19 @@ def files_below(root: Path) -> tuple[list[Path], Counter[str]]:
 def split_files(root: Path) -> dict[str, list[Path]]:
     """Return {split: its files} of a file or a folder, and say which files are left out."""
     splits, left = found_files(root)
-    if left:
-        say_once(f"{root}: files left out are {', '.join(f'{count} {kind}' for kind, count in sorted(left.items()))}")
+    say_left_out(root, left)
     return splits
+
+
+def listed(counts: Counter[str]) -> str:
+    """Return counts of files in words."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
+def say_left_out(root: Path, left: Counter[str]) -> None:
+    """Say which files of a folder are left out."""
+    if left:
+        say_once(f"{root}: files left out are {listed(left)}")
 
 
 def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
@@ -129,24 +139,21 @@ def folder_labels(files: Mapping[str, Sequence[Path]], root: Path) -> dict[Path,
 
 
 def check_media(root: Path, rows: int) -> None:
-    """Say how many images and recordings lie beside tables that name none; ValueError where it is half their rows."""
+    """Raise ValueError where as many images and recordings lie beside tables that name none as half their rows."""
     beside = Counter(ending(path) for path in files_below(root)[0] if media_of(path.name))
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(beside.items()))
-    if 2 * beside.total() >= rows:
+    if beside and 2 * beside.total() >= rows:
         raise ValueError(
-            f"{root} holds {counts} and tables of {rows} rows, of which no column names files; give names with their "
-            "endings in a column file_name, or the folder of the files without the tables, or a table alone"
+            f"{root} holds {listed(beside)} and tables of {rows} rows, of which no column names files; give names with "
+            "their endings in a column file_name, or the folder of the files without the tables, or a table alone"
         )
-    if beside:
-        say_once(f"{root}: files left out are {counts}, which no table names")
 
 
 def count_media(root: Path, tables: Sequence[Path], encoding: str) -> tuple[Counter[str], Counter[str]]:
     """Count the images and recordings that tables name, and those of the folder that no row names, by ending."""
+    media = [path for path in (files_below(root)[0] if root.is_dir() else ()) if media_of(path.name)]
     rows = ((path.parent, record) for path in tables for _, record in read_rows(path, encoding=encoding))
     values = ((folder, value) for folder, record in rows if not isinstance(record, InvalidRecord)
               for value in with_fields(record).values())  # fmt: skip
     named = {os.path.normpath(located(value, folder)["path"]) for folder, value in values if media_of(value)}
-    there = files_below(root)[0] if root.is_dir() else []
-    unnamed = (path for path in there if media_of(path.name) and os.path.normpath(path.absolute()) not in named)
+    unnamed = (path for path in media if os.path.normpath(path.absolute()) not in named)
     return Counter(ending(Path(path)) for path in named if Path(path).is_file()), Counter(map(ending, unnamed))

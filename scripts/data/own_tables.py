@@ -61,8 +61,9 @@ def count_files(recipe: Recipe, read: ReadReport) -> None:
         return
     root, paths = Path(recipe.data.source), [path for own in files.values() for path in own]
     read.files, read.left_out = Counter(map(ending, paths)), read.left_out + found_files(root)[1]
-    if {"image", "audio"} & {*read.columns} and ending(paths[0]) in TABLES.keys() - {".parquet"}:
-        named, unnamed = count_media(root, paths, recipe.data.encoding)
+    names_files = bool({"image", "audio"} & {*read.columns})
+    if ending(paths[0]) in TABLES and not (names_files and ending(paths[0]) == ".parquet"):
+        named, unnamed = count_media(root, paths if names_files else (), recipe.data.encoding)
         read.files, read.left_out = read.files + named, read.left_out + unnamed
 
 

@@ -25,6 +25,7 @@ UTF_8 = "utf-8"
 MARKS = {BOM_UTF32_LE: "utf-32", BOM_UTF32_BE: "utf-32", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16",
          BOM_UTF8: "utf-8-sig"}  # fmt: skip
 DELIMITERS = ",;\t|"
+WRAPPERS = ("data", "rows", "records", "examples")  # of a list of records in an object
 COCO = ("images", "annotations", "categories")
 # Endings of the pictures that Pillow decodes.
 IMAGES = tuple(suffix for suffix, name in Image.registered_extensions().items() if name in PILLOW)
@@ -121,7 +122,8 @@ def table_row(names: list[str], cells: list[str], place: int) -> Record:
     if place and [cell.lstrip("\ufeff").strip() for cell in cells] == names:
         raise InvalidRecord("the header again")
     if len(cells) != len(names) and (any(cells[len(names) :]) or len(cells) < len(names)):
-        raise InvalidRecord(f"{len(cells)} fields, but {len(names)} in the header")
+        more = "; put quotes around a cell that holds a separator" if len(cells) > len(names) else ""
+        raise InvalidRecord(f"{len(cells)} fields, but {len(names)} in the header{more}")
     return dict(zip(names, map(whole, cells), strict=False))
 
 
@@ -167,6 +169,8 @@ def read_json(path: Path, documents: str, encoding: str) -> Iterator[Row]:
         if not content.lstrip().startswith("{"):
             raise ValueError(f"{path} is not JSON: {error}") from None
         value = None
+    within = [value[name] for name in WRAPPERS if isinstance(value, dict) and value.get(name)]
+    value = within[0] if within and isinstance(within[0], list) else value
     if isinstance(value, list):
         yield from ((row, attempt(as_object, each)) for row, each in enumerate(value, start=1))
     elif isinstance(value, dict) and any(isinstance(each, list | dict) for each in value.values()):

@@ -14,10 +14,9 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.environment import commit, public_command, versions
 from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.common.files import RECORD, write_atomically, write_json
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import print_columns, print_table
 from qkv.scripts.lab.benchmarking import run as measuring

@@ -1,7 +1,7 @@
 """Stand-ins on fake tensors for operations whose shapes depend on data, or whose kernels a CPU alone has."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -84,12 +84,9 @@ class StandInMode(TorchDispatchMode):
 def data_independent(*, fused: bool = False) -> Iterator[None]:
     """Let a training step of any model run on fake tensors; with `fused`, dropout is a GPU's."""
     stand_ins = (*STAND_INS, FUSED) if fused else STAND_INS
-    originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
-    try:
+    with ExitStack() as restored:
         for module, name, stand_in in stand_ins:
+            restored.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, stand_in)
         with StandInMode():
             yield
-    finally:
-        for module, name, value in originals:
-            setattr(module, name, value)

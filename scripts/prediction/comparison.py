@@ -18,8 +18,7 @@ METHOD = "Wilson's for shares of rows, else percentiles of resampled rows"
 SHARES = ("accuracy", "exact_match")
 EQUAL = 1e-9  # the last bits of equal resamples differ, whose sums are taken in another order
 Z_SQUARED = 1.959964**2  # of the normal distribution, whose middle 95 % are within z
-# Metrics of found objects: rows without any say nothing of them. By name, whether predictions or references count.
-OF_OBJECTS = {"precision": (0,), "recall": (1,), "f1": (0, 1), "ap": (0, 1), "ap50": (0, 1), "ap75": (0, 1)}
+OF_OBJECTS = {"precision": 0, "recall": 1, "f1": 1, "ap": 1, "ap50": 1, "ap75": 1}  # of predicted or true ones
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> Intervals:
@@ -69,21 +68,21 @@ def width_of(name: str, evaluation: Evaluation) -> float:
 
     Source: Zou & Donner 2008, Construction of confidence limits about effect measures, §2
     """
-    answers, sides = evaluation.answers, OF_OBJECTS.get(name)
+    answers, side = evaluation.answers, OF_OBJECTS.get(name)
     if name == "f1_macro":
-        counts = [*Counter(each for own in answers for each in {reference for _, reference in own}).values()]
-    elif sides:
-        counts = [sum(any(holds(pair[side]) for pair in own for side in sides) for own in answers)]
+        references = [
+            [each for _, true in own for each in (true if isinstance(true, list) else [true])] for own in answers
+        ]
+        counts = [*Counter(each for own in references for each in set(own)).values()] or [0]
     else:
-        counts = [len(answers)]
+        counts = [sum(side is None or any(holds(pair[side]) for pair in own) for own in answers)]
     return math.hypot(*(Z_SQUARED / (count + Z_SQUARED) for count in counts)) / len(counts)
 
 
 def holds(answer: Any) -> bool:
     """Return whether an answer has an entity or an object; others always count."""
-    if isinstance(answer, dict):
-        return len(answer["boxes"]) > 0
-    return not isinstance(answer, list) or any(tag not in ("O", MISSED) for tag in answer)
+    tags = answer if isinstance(answer, list) else answer["boxes"] if isinstance(answer, dict) else [answer]
+    return any(not isinstance(tag, str) or tag not in ("O", MISSED) for tag in tags)
 
 
 def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Iterator[list[dict[str, float]]]:

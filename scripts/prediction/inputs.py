@@ -1,6 +1,7 @@
 """Read the input of a model: a text from the shell, files, folders and tables, whose rows stay as they are."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of, stored_media_of
 from qkv.scripts.data.examples import InvalidRecord, Record
+from qkv.scripts.data.local_files import files_below, say_left_out
 from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
@@ -45,9 +47,8 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     if not exists(path):
         return shell_text(given, medium, options)
     folder = path.parent if path.is_file() else path
-    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    names = sorted(each.relative_to(folder).as_posix() for each in files)
-    names = [name for name in names if path.is_file() or not any(part[0] == "." for part in name.split("/"))]
+    files, left = ([path], Counter[str]()) if path.is_file() else files_below(path)
+    names = [each.relative_to(folder).as_posix() for each in files]
     tables = [name for name in names if name.lower().endswith((*TABLES, ".txt") if medium == "text" else (*TABLES,))]
     if len(tables) == 1:
         return read_table(folder / tables[0], options)
@@ -56,6 +57,8 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     endings = LOCATED.get(medium, (".txt",))
     if not (named := [name for name in names if name.lower().endswith(endings)]):
         raise ValueError(f"{path} is no input for {source.task}, which reads {either([*TABLES, *endings])}")
+    left.update(Path(name).suffix.lower() or name for name in {*names} - {*named})
+    say_left_out(path, left)
     return of_values(medium, named, folder)
 
 

@@ -71,7 +71,7 @@ def as_parquet(columns: Sequence[str], rows: Sequence[Record], origin: Path | No
         values = [row.get(name) for row in rows]
         try:
             arrays[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             arrays[name] = pa.array([None if value is None else cell(value) for value in values])
     with io.BytesIO() as file:
         pq.write_table(pa.table({name: arrays[name] for name in columns}), file)

@@ -53,14 +53,15 @@ class ProbeTable:
         panels = dict[tuple[str, str], list[Row]]()
         for row in self.rows:
             panels.setdefault((row["probe"], row["stack"]), []).append(row)
-        rows, columns = -(-len(panels) // ROW) or 1, min(ROW, len(panels)) or 1
+        columns = min(ROW if len(panels) > ROW else 2, len(panels)) or 1
+        rows = -(-len(panels) // columns) or 1
         make = extras.load("matplotlib.figure").Figure
         figure = make(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
         figure.suptitle(f"probes of {self.model}")
         for number, ((probe, stack), own) in enumerate(panels.items(), 1):
             axis = figure.add_subplot(rows, columns, number)
             axis.set_title(f"{probe.replace('_', ' ')}, {stack}\n{PROBES[probe][2]}", fontsize=9)
-            draw_map(axis, own)
+            draw_map(axis, own, PROBES[probe][1] or max(row["value"] for row in self.select(probe)))
         return figure
 
     def save(self, path: str | Path) -> None:
@@ -70,15 +71,14 @@ class ProbeTable:
         write_atomically(Path(path), content.getvalue())
 
 
-def draw_map(axis: Any, rows: list[Row]) -> None:
-    """Draw the values of layers and heads, layer 0 at the top; a head without a value stays white."""
+def draw_map(axis: Any, rows: list[Row], most: float) -> None:
+    """Draw the values of layers and heads from 0 to `most`, layer 0 at the top; a head without a value stays white."""
     layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
     values = [[math.nan] * heads for _ in range(layers)]
     for row in rows:
         values[row["layer"]][row["head"]] = row["value"]
-    unit, most, _ = PROBES[rows[0]["probe"]]
     shown = axis.imshow(values, cmap=COLOURS, aspect="auto", vmin=0, vmax=most)
-    axis.figure.colorbar(shown, ax=axis, label=unit)
+    axis.figure.colorbar(shown, ax=axis, label=PROBES[rows[0]["probe"]][0])
     axis.set(xlabel="head", ylabel="layer")
     for side in (axis.xaxis, axis.yaxis):
         side.get_major_locator().set_params(integer=True)

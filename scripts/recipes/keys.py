@@ -8,26 +8,12 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from qkv.scripts.recipes.schema import (
-    Augmentation,
-    Card,
-    Compute,
-    Data,
-    Fields,
-    Model,
-    Optimization,
-    Output,
-    Recipe,
-    Schedule,
-    Text,
-)
+from qkv.scripts.recipes.schema import Augmentation, Card, Fields, Recipe, Text
 
-# Parts of the tree whose fields files write without the name of the part, and parts that files write as groups.
-PARTS: dict[str, type] = {
-    "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
-    "output": Output,
-}  # fmt: skip
+# Parts of the tree that files write as groups, and parts whose fields files write without the name of the part.
 GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
+HINTS: dict[str, type] = get_type_hints(Recipe)
+PARTS = {name: part for name, part in HINTS.items() if hasattr(part, "__dataclass_fields__") and name not in GROUPS}
 ENTRY = re.compile(r"(\w+)(?: \((.*?)\))?: (.*)")
 
 
@@ -86,11 +72,6 @@ def config_meanings(architecture: str = "") -> dict[str, str]:
         first += [other for other in named if other not in first]
     ordered = reversed([*first, *classes.values()])
     return {name: text for node in ordered for name, (_, text) in explained(ast.get_docstring(node)).items()}
-
-
-def known_types() -> dict[str, Any]:
-    """Return {name in files: type} of all fields and groups."""
-    return {key: field.kind for key, field in recipe_fields().items() if "." not in key}
 
 
 def merged(fields: Fields, more: Fields) -> Fields:

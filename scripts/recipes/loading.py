@@ -15,7 +15,7 @@ from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, head_for
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
 from qkv.scripts.recipes.fields.aliases import resolve
-from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
+from qkv.scripts.recipes.keys import GROUPS, flat, recipe_fields, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
@@ -135,7 +135,7 @@ def assign(values: Fields, key: str, value: Any) -> None:
 
 def build(values: Fields) -> Recipe:
     """Make a recipe of plain values; ValueError for an unknown key, a missing one, or a value that does not fit."""
-    checked = converted(values, known_types())
+    checked = converted(values, {key: field.kind for key, field in recipe_fields().items() if "." not in key})
     if missing := [key for key in ("title", "data", "architecture") if key not in values]:
         raise ValueError(f"the recipe says nothing about {', '.join(missing)}")
     return tree(checked)

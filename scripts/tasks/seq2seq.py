@@ -22,13 +22,12 @@ class GreedyDecoding:
     inputs = ("input_ids", "attention_mask")
     tokenizer: Any
     references: list[str]
-    max_tokens: int
+    max_tokens: int  # whatever the batch, or a score depends on its other rows
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the text of greedy decoding for each input, and its reference."""
         inputs = {name: batch[name] for name in self.inputs}
-        most = min(batch["labels"].shape[1] + SPARE, self.max_tokens)
-        tokens = model.generate(**inputs, max_new_tokens=most, do_sample=False, num_beams=1)
+        tokens = model.generate(**inputs, max_new_tokens=self.max_tokens, do_sample=False, num_beams=1)
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
 
@@ -48,7 +47,6 @@ class Seq2Seq(GreedyDecoding, Task):
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
         self.tokenizer = tokenizer_for(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, length = corpus, recipe.text.length
-        self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
         metrics = SENTENCES if any(" " in target for target in learned[1]) else WORDS
         self.fills = {"input_ids": padding_of(self.tokenizer), "labels": IGNORED}
@@ -60,10 +58,11 @@ class Seq2Seq(GreedyDecoding, Task):
             lengths[name] = [max(both) for both in zip(*(own for _, own in tokens.values()), strict=True)]
             splits[name] = padded_columns(columns, _target=range(start, start + len(texts)))
             start += len(texts)
-        ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": self.max_tokens}
+        self.max_tokens = max(split.columns["labels"].shape[1] for split in splits.values()) + SPARE
+        ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": length + SPARE}
         config, cut = config_fields(self.tokenizer, **ids), count_truncated(lengths, length)
         # Or `generate` ends after 20 tokens, its default.
-        limit = {"max_new_tokens": self.max_tokens}
+        limit = {"max_new_tokens": length + SPARE}
         super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, generation=limit, truncated=cut)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:

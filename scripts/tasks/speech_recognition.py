@@ -47,7 +47,7 @@ FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
 )
 PARTS, LENGTH, UNITS = ("start", "end", "offset", "begin", "start_time", "end_time"), "duration", (1, 0.001)
-WORD_DELIMITER = "|"  # of the CTC tokenizers of transformers
+WORD_DELIMITERS = "|▁␣"  # of CTC tokenizers, the first that no text has: the usual one of transformers
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class SpeechRecognition(Task):
     has_references = True
     tokenizer: Any
     most: int | None = None  # tokens of a text
+    max_tokens: int
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
@@ -120,6 +121,7 @@ class SpeechRecognition(Task):
         if self.most:
             lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
             cut = count_truncated(lengths, self.most)
+            self.max_tokens = min(self.most, max(map(max, filter(None, lengths.values())))) + SPARE
         made = {"max_new_tokens": self.most + SPARE} if self.most else {}
         super().__init__(
             data, examples, processor, config, metrics=("wer", "exact_match"), generation=made, truncated=cut
@@ -150,7 +152,6 @@ class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
         """Make the recipe's tokenizer; texts are truncated to `text.length` tokens."""
         self.tokenizer, self.most = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
-        self.max_tokens = self.most + SPARE
         return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
 
 
@@ -254,9 +255,11 @@ def ctc_tokenizer(texts: Sequence[str], init: str | None = None) -> Any:
         if unknown := sorted(set("".join(texts)) - set(pretrained.get_vocab()) - {" "}):
             raise ValueError(f"init={init!r} does not know the character {unknown[0]!r}; leave it out of the texts")
         return pretrained
-    words = (PAD, END, START, UNKNOWN, WORD_DELIMITER, *sorted(set().union(*texts) - {" ", WORD_DELIMITER}))
+    letters = set().union(*texts) - {" "}
+    between = next((mark for mark in WORD_DELIMITERS if mark not in letters), WORD_DELIMITERS[-1])
+    words = (PAD, END, START, UNKNOWN, between, *sorted(letters - {between}))
     special = {"pad_token": PAD, "eos_token": END, "bos_token": START, "unk_token": UNKNOWN}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "vocab.json"
         path.write_text(json.dumps({word: index for index, word in enumerate(words)}), encoding="utf-8")
-        return Wav2Vec2CTCTokenizer(str(path), word_delimiter_token=WORD_DELIMITER, **special)
+        return Wav2Vec2CTCTokenizer(str(path), word_delimiter_token=between, **special)

@@ -106,9 +106,11 @@ def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | No
 def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Path) -> None:
     """Raise ValueError for the first field in which two trainings differ, except more steps."""
     one, other = comparable(saved), comparable(wanted)
+    # An inferred warm-up follows the length of the training.
+    grows = ("max_steps", "warmup_steps") if other.get("max_steps", 0) > one.get("max_steps", 0) else ()
     for key in one | other:
         was, now = one.get(key), other.get(key)
-        if was != now and not (key == "max_steps" and int(now or 0) > int(was or 0)):
+        if was != now and key not in grows:
             raise ValueError(
                 f"{where} is of a training with {key}={was!r}, and this one has {now!r}; set it back to resume, or "
                 "give another out="

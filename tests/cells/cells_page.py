@@ -8,7 +8,7 @@ from cell_models import KERNELS, PATTERNS, POSITIONS, STACKS, Cell, cells
 
 WORKS = "✓"
 SCORES, *OTHERS = KERNELS
-HEAD = """# Table of cells
+HEAD = """# Combinations of position, pattern and kernel
 
 <!-- Written by `make cells`. Change tests/cells, never this file. -->
 

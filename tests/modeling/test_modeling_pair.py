@@ -161,6 +161,7 @@ def test_scores_of_pairs_are_symmetric_and_their_losses_are_those_of_labelled_pa
     labels = bins().masked_fill(torch.eye(6).bool(), -100)
     outputs = model(IDS, MASK, labels=labels)
     assert outputs.logits.shape == (2, 6, 6, 5) and torch.equal(outputs.logits, outputs.logits.transpose(1, 2))
+    labels = labels.masked_fill(~(MASK[:, :, None] * MASK[:, None]).bool(), -100)
     close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 2), labels.flatten(), ignore_index=-100))
 
 

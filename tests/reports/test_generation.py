@@ -177,3 +177,15 @@ def test_a_saved_model_writes_as_many_tokens_as_it_learned(tmp_path: Any) -> Non
     model.save_pretrained(tmp_path)
     source = torch.tensor(ROWS[:1])
     assert type(model).from_pretrained(tmp_path).generate(source, pad_token_id=1).shape == (1, 1 + 44)
+
+
+def test_an_answer_does_not_depend_on_its_batch() -> None:
+    recipe = recipe_of(text={"tokenizer": "bytes", "vocab_size": 300, "length": 40})
+    task = Seq2Seq(recipe, Corpus(*NAMES, texts=TEXTS, targets=dict.fromkeys(TEXTS, ["x", "x" * 9, "x" * 30])))
+    model, records = build("bart", vocab_size=300, forced_eos_token_id=None), [0, 1, 2]  # it never ends
+    split = task.splits["test"]
+
+    def answers(places: list[int]) -> list[Any]:
+        return task.answer(model, None, task.collate(split.__getitems__(places), None))
+
+    assert answers(records) == [answer for place in records for answer in answers([place])]

@@ -42,6 +42,12 @@ def test_channels_are_mixed_before_the_rate_changes(channels: int, rate: int) ->
     assert np.abs(heard - tone(RATE))[200:-200].max() < 0.01
 
 
+@pytest.mark.parametrize("other", [-1.0, -0.9, 0.0])
+def test_channels_of_opposite_phase_are_heard(other: float) -> None:
+    heard = read_wav(wav(np.stack([tone(RATE), other * tone(RATE)], axis=1), RATE))["raw"]
+    assert np.abs(heard - tone(RATE) * (1.0 if other else 0.5)).max() < 1e-4
+
+
 def test_recordings_of_one_table_have_any_rates(tmp_path: Path) -> None:
     rates = (32_000, 16_000, 8_000, 44_100, 11_025)
     for rate in rates:

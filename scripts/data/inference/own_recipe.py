@@ -32,7 +32,7 @@ SAMPLE = 3200  # rows of a stream to guess from, and values of a column to measu
 STEPS = (200, 3000)
 LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
-PLAIN = {"string", "large_string", "bool", "int64", "int32", "float64", "float32"}
+PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role.
 FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "column", "caption": "column",
           "second text": "pair", "target": "target", "class": "label", "classes": "label", "number": "label",
@@ -105,7 +105,7 @@ def described(data: Any, where: str) -> tuple[list[Column], int]:
 
 def is_plain(feature: Any) -> bool:
     """Tell whether the values of a type are small: texts, numbers, or lists of them."""
-    return getattr(getattr(feature, "feature", feature), "dtype", "") in PLAIN
+    return str(getattr(getattr(feature, "feature", feature), "dtype", "")).startswith(PLAIN)
 
 
 def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -> Fields:
@@ -144,9 +144,9 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     have = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "id") or "none"
     if not likely:
         raise ValueError(
-            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
-            "caption or boxes, beside recordings texts, or name columns, as in text.column=title text.label=kind "
-            "or text.column=question text.target=answer"
+            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class (a "
+            "folder of its name, in train and test if these are splits), a caption or boxes, beside recordings texts, "
+            "or name columns, as in text.column=title text.label=kind or text.column=question text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
@@ -156,7 +156,8 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     rest = [column for column in columns if column.name not in learned]
     also = [column.name for column in rest if column.kind == "number" and column.name.lower() in NAMES["number"]]
     if likeliest[0] == "causal-lm":
-        also = [column.name for column in rest if column.kind in ("list", "number", "class")]
+        kinds = ("list", "number", "class")
+        also = [column.name for column in rest if column.kind in kinds or column.name.lower() in NAMES["class"]]
     if also and likeliest[0] in ("causal-lm", "regression") and task is None and not asked.keys() & {"label", "target"}:
         raise ValueError(
             f"{where}: {', '.join(also)} may be learned, too; name the column that is, as in text.label={also[0]}, "
@@ -215,7 +216,7 @@ def tasks_of_rest(
     several = first(rest, "classes", "list") or (Flags(flags) if len(flags) > 1 and not is_usual else None)
     yield "multi-label", {**texts, "classes": several}
     yield "text-classification", {**texts, "class": called}
-    yield "seq2seq", {"source": text, "target": target if target is not None and target.kind == "text" else None}
+    yield "seq2seq", {"source": text, "target": target if target and target.kind in ("text", "date") else None}
     yield "text-classification", {**texts, "class": first(rest, "class")}
     last = None if "column" in asked else (target if task else None) or longest(rest)
     yield "seq2seq", {"source": text, "target": last}
@@ -236,9 +237,8 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
 
 def is_json(column: Column) -> bool:
     """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
-    return column.kind in ("text", "class") and all(
-        str(value).startswith(("{", "[{")) for value in column.sample if value
-    )
+    texts = [str(value) for value in column.sample if value]
+    return column.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)
 
 
 def fields_of(roles: Roles) -> Fields:

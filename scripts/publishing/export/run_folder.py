@@ -8,22 +8,34 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.modeling.conversion.files import CONFIG, write_json
-from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.modeling.conversion.files import CONFIG
+from qkv.scripts.common.files import RECORD, write_atomically, write_json
+from qkv.scripts.common.phases import say
 from qkv.scripts.publishing.card.card import record_card
 from qkv.scripts.publishing.export.folder import README, complete_folder
 from qkv.scripts.publishing.export.tested_releases import TESTED, spelled, stated_releases
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, listed, read_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, edited_card, listed, read_manifest
 
-CARD = "card.md"
+CARD, EDITED = "card.md", "README.edited.md"
 
 
 def complete_run(folder: Path, model: PreTrainedModel) -> None:
-    """Add code, card and manifest to the model of a finished run; a stock model needs the card alone."""
-    if isinstance(model.config, QkvConfig) and (folder / CONFIG).is_file():
-        complete_folder(folder, model, lambda digest: record_card(folder / RECORD, digest=digest))
-    else:
+    """Add code, card and manifest to the model of a finished run; a stock model needs the card alone.
+
+    A card that a person has edited stays, or moves where the model is another one.
+    """
+    text, identity = edited_card(folder)
+    if text:
+        write_atomically(folder / EDITED, text)
+    if not isinstance(model.config, QkvConfig) or not (folder / CONFIG).is_file():
         write_run_card(folder)
+        return
+    complete_folder(folder, model, lambda digest: record_card(folder / RECORD, digest=digest))
+    if text and read_manifest(folder)["identity"] == identity:
+        (folder / EDITED).replace(folder / README)
+        say(f"{folder / README} was edited and stays; remove it for one from the record")
+    elif text:
+        say(f"{folder / README} was edited for an earlier model; it is now {EDITED}, beside the card of this one")
 
 
 def write_run_card(folder: Path) -> Path:

@@ -15,12 +15,20 @@ from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import COMPANIONS, CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.common.files import RECORD, similar_folder
+from qkv.scripts.common.phases import say
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
 from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, RELEASES, check_files, is_document, read_manifest
+from qkv.scripts.publishing.integrity.manifest import (
+    MANIFEST,
+    RELEASES,
+    check_files,
+    edited_card,
+    is_document,
+    read_manifest,
+)
 
 ModelSource = PreTrainedModel | str | os.PathLike[str]
 # The README by the identity in the manifest.
@@ -151,4 +159,8 @@ def card_of(trained: TrainedModel, place: Path | str, options: PublishOptions) -
             "the record of its own training"
         )
     pictures = {name: (trained.record.parent / name).read_bytes() for name in record.get("pictures", {})}
+    text, _ = edited_card(trained.record.parent)
+    if text and not options.native:
+        say(f"{trained.record.parent / README} was edited and goes along as it is; remove it for one from the record")
+        return lambda identity: text, pictures
     return lambda identity: str(make_card(record, digest=identity, **known)), pictures

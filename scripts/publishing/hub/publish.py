@@ -1,9 +1,10 @@
 """Publish a model on the Hub or in a folder: build a package, scan it, send it in one commit."""
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,21 @@ from httpx2 import HTTPError
 from huggingface_hub import CommitInfo, HfApi
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
+from transformers import PreTrainedModel
 
 from qkv.scripts.common.files import staged
+from qkv.scripts.common.phases import say
+from qkv.scripts.data.splits.seen import SEEN
 from qkv.scripts.publishing.hub.options import OF_THE_HUB, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
-from qkv.scripts.publishing.hub.screen import scan
+from qkv.scripts.publishing.hub.screen import PUBLISHED, scan
 from qkv.scripts.publishing.integrity.manifest import SIGNATURE, identity
 from qkv.scripts.publishing.integrity.signature import sign, signer
+
+# Files of a run, and folders and files of tools.
+OF_RUNS = r"\.|__pycache__|(record|certificate)\.json$|metrics\.jsonl|bad-records|checkpoints|evaluation-|" + re.escape(
+    SEEN
+)
 
 
 class PublishError(RuntimeError):
@@ -50,6 +59,7 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
                 shutil.copyfile(path, folder / name)
             else:  # it is read once
                 (folder / name).symlink_to(path.resolve())
+        tell_of_others(source, files)
         if signing:
             chosen.step("sign the files")
             sign(signing, folder)
@@ -61,6 +71,16 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
         chosen.step("send to the Hub")
         made = send(folder, place, chosen)
         return replace(result, url=made.pr_url or made.commit_url, commit=made.oid)
+
+
+def tell_of_others(source: ModelSource, files: Collection[str]) -> None:
+    """Print the files beside the model that do not go along, apart from those that a training writes."""
+    folder = None if isinstance(source, PreTrainedModel) else Path(source).expanduser()
+    beside = sorted(path.name for path in folder.iterdir()) if folder else []
+    known = [OF_RUNS, *(f"({kind})$" for kind in PUBLISHED.values())]
+    others = [name for name in beside if name not in files and not any(re.match(kind, name) for kind in known)]
+    if others:
+        say(f"left out, as of no kind that a published model needs: {', '.join(others)}")
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:

@@ -17,8 +17,8 @@ import transformers
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json, write_json
-from qkv.scripts.common.files import RECORD, file_hash, write_atomically
+from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json
+from qkv.scripts.common.files import RECORD, file_hash, write_atomically, write_json
 from qkv.scripts.common.inspector import UNFILLED, held
 from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import PUBLISHED
@@ -172,6 +172,13 @@ def read_manifest(folder: Path) -> Manifest:
     if written != computed:
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {written}")
     return manifest
+
+
+def edited_card(folder: Path) -> tuple[str, str]:
+    """Return the card of a folder where it is not as it was written, else "", and the identity beside it."""
+    manifest, card = read_manifest(folder) if (folder / MANIFEST).is_file() else {}, folder / "README.md"
+    is_edited = manifest and card.is_file() and listed(card) != manifest["files"].get(card.name)
+    return card.read_text(encoding="utf-8") if is_edited else "", manifest.get("identity", "")
 
 
 def check_entries(manifest: Manifest) -> None:

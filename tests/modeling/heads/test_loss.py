@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import reference
+import tiny
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 from errors import raises_sentence
 from qkv.modeling.heads.loss import (
@@ -105,6 +106,29 @@ def test_regression_and_several_labels_at_once(width, count):
     expected = reference.binary_cross_entropy(logits, labels.double(), number(count))
     config = encoder(num_labels=width, problem_type="multi_label_classification")
     assert_same(classification(logits, labels, config, count), expected, logits)
+
+
+SMOOTHED = [case for case in tiny.LOSSES if hasattr(case.config(), "label_smoothing")]
+
+
+@pytest.mark.costly(14)
+@pytest.mark.parametrize("case", SMOOTHED, ids=lambda case: case.name)
+def test_every_loss_is_smoothed_or_refuses_to_be(case):
+    plain, model = case.build(label_smoothing=0.0)(**case.inputs()).loss, case.build(label_smoothing=0.3)
+    if "MaskedImage" in case.name:
+        with raises_sentence("label_smoothing=0.3"):
+            model(**case.inputs())
+    else:
+        assert abs(model(**case.inputs()).loss - plain) > 1e-4
+
+
+def test_smoothing_of_two_classes_and_of_numbers():
+    logits, labels = draw(5, 3), torch.randint(0, 2, (5, 3))
+    config = encoder(num_labels=3, problem_type="multi_label_classification", label_smoothing=0.2)
+    expected = reference.binary_cross_entropy(logits, labels.double() * 0.8 + 0.1)
+    assert_same(classification(logits, labels, config), expected, logits)
+    with raises_sentence("label_smoothing=0.2"):
+        classification(logits, labels.float(), encoder(num_labels=3, problem_type="regression", label_smoothing=0.2))
 
 
 def test_problem_type_is_transformers_rule():

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from PIL import Image
 
 from errors import raises_sentence
 from own_runs import write_rows
 from qkv.scripts.data.boxes import BEYOND, CROWDS, UNSTATED, check_objects, inside
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.image_data import read_objects
+from qkv.scripts.data.image_data import object_classes, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 
 BOX = [40, 5, 15, 10]
@@ -116,7 +117,7 @@ def test_the_frame_is_the_one_that_any_table_states(form: str, tmp_path: Path) -
         for row in rows
     ]
     data = objects_of(write_rows(tmp_path / f"x.{form}", upright))
-    assert data.read.mended[UNSTATED] == 18 and data.report["without_objects"]
+    assert data.read.mended[UNSTATED] == 18
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,9 @@ def test_objects_without_boxes_are_no_captions(tmp_path: Path) -> None:
     rows = [{"image": f"{n}.png", "objects": {"boxes": [BOX], "labels": [n]}} for n in range(COUNT)]
     with raises_sentence("objects", "boxes"):
         infer(str(write_rows(tmp_path / "x.jsonl", rows)))
+
+
+def test_numbered_classes_are_in_their_order(tmp_path: Path) -> None:
+    recipe = infer(str(coco(tmp_path, lambda content: None)))[0]
+    objects = [json.dumps([{"bbox": BOX, "category": name}]) for name in ("10", "2", "1")]
+    assert object_classes(Dataset.from_dict({"objects": objects}), recipe) == ["1", "2", "10"]

@@ -4,17 +4,21 @@ import csv
 import json
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from transformers import AutoTokenizer
 
 from errors import raises_sentence
 from own_runs import write_rows
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.columns import as_numbers
 from qkv.scripts.data.image_data import read_images, read_objects
@@ -25,6 +29,7 @@ from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, load_tokenizer, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.prediction.generation import prepared
+from qkv.scripts.tasks.speech_recognition import ctc_tokenizer
 from recipes import recipe_of
 
 LOOSE = ["leaked_records=1"]
@@ -90,6 +95,30 @@ def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> Non
     groups = str(write_rows(tmp_path / "groups.jsonl", rows))
     assert corpus_of(groups).names == ["0", "1", "2", "3a"]
     assert [row["note"] for row in read(groups, streaming=streaming)][-1] == "late"
+
+
+def test_long_numbers_keep_their_digits_beside_fractions(tmp_path: Path) -> None:
+    rows = [{"text": f"a {n}", "id": 2**60 + n if n % 2 else 0.5} for n in range(6)]
+    assert read(str(write_rows(tmp_path / "x.jsonl", rows)))["id"][:] == [str(row["id"]) for row in rows]
+    rows = [{"text": f"a {n}", "id": 2**60 * (n % 2)} for n in range(6)]
+    assert read(str(write_rows(tmp_path / "y.jsonl", rows)))["id"][:] == [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (pa.array([Decimal(f"{n}.25") for n in range(400)]), "regression"),
+        (pa.array([n > 350 for n in range(400)]), "text-classification"),
+        (pa.array([n // 350 for n in range(400)], pa.int8()), "text-classification"),  # one class in the first rows
+        (pa.array(["good", "bad"] * 200).dictionary_encode(), "text-classification"),
+    ],
+)
+def test_types_of_parquet(values: Any, task: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"text": [f"text {n}" for n in range(400)], "label": values}), path)
+    recipe, inferred = infer(str(path), LOOSE)
+    corpus = read_corpus(recipe)
+    assert inferred["task"] == task and len(corpus.names) == (0 if task == "regression" else 2)
 
 
 def test_types_of_parquet_files_are_widened(tmp_path: Path) -> None:
@@ -226,6 +255,20 @@ def test_texts_hold_no_control_tokens(kind: str, tmp_path: Path) -> None:
     loaded = load_tokenizer(str(tmp_path), 64)  # for a classifier that starts from a masked language model
     assert loaded(texts)["input_ids"] == [row.tolist() for row in tokenize(masked, texts)]
     assert masked("a <mask> b")["input_ids"].count(masked.mask_token_id) == 1  # as pipelines write it
+
+
+def test_transcripts_hold_no_control_tokens() -> None:
+    texts = ["say <pad> a|b", "</s> or <s>"]
+    tokenizer = ctc_tokenizer(texts)
+    for row, text in zip(tokenize(tokenizer, texts), texts, strict=True):
+        assert not {*tokenizer.all_special_ids} & {*row.tolist()}
+        assert tokenizer.decode(row.tolist(), group_tokens=False) == text
+
+
+def test_classes_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("[red]", {":smile:": "[bold]a[/bold] :warning:"})
+    said = capsys.readouterr().out
+    assert ":smile:" in said and "[bold]a[/bold] :warning:" in said
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,15 @@ def test_encodings(tmp_path: Path, encoding: str, text: str, suffix: str) -> Non
         read(str(written(path, content)), encoding="latin1x")
 
 
-@pytest.mark.parametrize("content", ['[{"a": 1}, {"a": 2}]', '{"a": 1}\n{"a": 2}\n', '\ufeff[{"a": 1},{"a":2}]'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"a": 1}, {"a": 2}]',
+        '{"a": 1}\n{"a": 2}\n',
+        '\ufeff[{"a": 1},{"a":2}]',
+        '{"n": 2, "data": [{"a": 1}, {"a": 2}]}',
+    ],
+)
 def test_lists_and_lines_of_json_are_one(tmp_path: Path, content: str) -> None:
     assert rows(written(tmp_path / "x.json", content)) == [(1, {"a": 1}), (2, {"a": 2})]
 

@@ -71,6 +71,8 @@ EQUAL = {
         "average_precision",
         (4 / 7.8415, 1),
     ),
+    "sets of classes": ([(["a", "b"], ["a", "b"])] * 9, "multi_label", (1 - 3.8415 / 12.8415 / np.sqrt(2), 1)),
+    "maps of contacts": ([(np.eye(8, k=4), np.eye(8, k=4))] * 9, "contacts", (9 / 12.8415, 1)),
     "equal numbers": ([(1.0, 1.0)] * 5, "mae", None),
 }
 
@@ -79,9 +81,10 @@ EQUAL = {
 def test_intervals_have_a_width_where_all_resamples_are_equal(case: str) -> None:
     answers, metric, expected = EQUAL[case]
     drawn = evaluation(answers, metric)
-    names = {"seqeval": ("precision", "recall", "f1"), "average_precision": ("ap", "ap50")}.get(metric, (metric,))
+    names = {"seqeval": ("precision", "recall", "f1"), "average_precision": ("ap", "ap50")}
+    names |= {"multi_label": ("f1_macro",), "contacts": ("f1", "exact_match")}
     found, differences = intervals(drawn, 20, seed=0), compare(drawn, drawn, 20, seed=0)
-    for name in names:
+    for name in names.get(metric, [metric]):
         assert found.get(name) == (expected and pytest.approx(expected, rel=1e-4))
         low, high = differences[name]["interval"] or (0, 0)
         assert differences[name]["value"] == 0 and -low == high and (high > 0) == bool(expected)

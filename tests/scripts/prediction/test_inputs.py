@@ -51,11 +51,13 @@ def test_a_row_that_cannot_be_read_keeps_its_place(tmp_path: Path) -> None:
     assert table.rows[1] == {} and [reason is None for reason in table.reasons] == [True, False, True]
 
 
-def test_pictures_of_a_folder_come_by_name(tmp_path: Path) -> None:
+def test_pictures_of_a_folder_come_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("ü/2.png", "a/1.jpg", "a/0.png", ".hidden/3.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (2, 2)).save(tmp_path / name)
+    (tmp_path / "a" / "2.heic").touch()
     table = read_input(str(tmp_path), source("image-classification"), {})
+    assert "1 .heic, 1 hidden" in capsys.readouterr().err
     assert [row["image"] for row in table.rows] == ["a/0.png", "a/1.jpg", "ü/2.png"] and table.folder == tmp_path
     write(tmp_path, '{"image": "a/1.jpg"}\n', "metadata.jsonl")
     assert len(read_input(str(tmp_path), source("image-classification"), {}).rows) == 1

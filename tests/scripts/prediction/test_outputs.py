@@ -17,7 +17,7 @@ ROWS = [
     {"naïve": 'a, "b"\nc\t😀', "prediction": "007", "score": 0.25},
     {"naïve": "", "prediction": ["x", {"y": 1}], "score": None},
 ]
-NUMBERS = st.one_of(st.integers(-(2**60), 2**60), st.floats(allow_nan=False, allow_infinity=False))
+NUMBERS = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False))
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

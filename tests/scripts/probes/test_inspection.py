@@ -157,7 +157,10 @@ def test_the_table_is_selected_drawn_and_saved(tmp_path: Path) -> None:
         table.select("entropy", "encoder")
     panels = {axis.get_title() for axis in table.figure().axes if axis.get_title()}
     assert len(panels) == len({row["probe"] for row in table.rows}) == len(PROBES)
-    maps = [axis for axis in table.figure().axes if axis.get_title()]
+    pairs = qkv.inspect(qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder()), tiny.pairs())
+    maps = [axis for drawn in (table, pairs) for axis in drawn.figure().axes if axis.get_title()]
+    ends = {axis.images[0].get_clim()[1] for axis in maps[len(PROBES) :] if axis.get_title().startswith("entropy")}
+    assert ends == {max(row["value"] for row in pairs.select("entropy"))}, "one scale for all stacks"
     assert all(axis.yaxis_inverted() and axis.images[0].colorbar.ax.get_ylabel() for axis in maps), "layer 0 on top"
     table.save(tmp_path / "probes.svg")
     assert (tmp_path / "probes.svg").read_bytes().startswith(b"<?xml")

@@ -31,7 +31,7 @@ from qkv.modeling.conversion.files import read_json
 from qkv.scripts.common import files as durable
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.export.tested_releases import (
     TESTED,
     is_outdated,
@@ -116,12 +116,14 @@ def test_a_model_of_parts_and_a_used_tokenizer_are_the_same_after_loading(tmp_pa
     first = build_folder(model, tmp_path / "first", processors=[tokenizer])
     changed = {"added by hand": {"is_local": 1}, "name_or_path": "/home/x/y", "is_local": True}
     change_json(first / "tokenizer_config.json", **changed)
+    change_json(first / "config.json", note="by hand")
     (first / "LICENSE").write_text("All rights reserved.")
     (first / MANIFEST).unlink()
     again = qkv.publish(first, tmp_path / "again").folder
     names = {path.name for path in first.iterdir()}
-    for name in names - {"tokenizer_config.json"}:
+    for name in names - {"tokenizer_config.json", "config.json"}:
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
+    assert read_json(again / "config.json") == read_json(first / "config.json")
     kept = read_json(again / "tokenizer_config.json")
     assert kept["added by hand"] == {"is_local": 1} and kept.keys().isdisjoint({"name_or_path", "is_local"})
     assert all(name in kept or name in changed for name in read_json(first / "tokenizer_config.json"))
@@ -174,6 +176,26 @@ def test_a_run_is_published_under_its_identity_with_its_card(run: Path, tmp_path
     for name in ("modeling_other.py", "vocab.json"):
         (run / name).write_text("{}")
     assert [line.split()[0] for line in findings(run)] == ["modeling_other.py", "vocab.json"]
+
+
+def test_an_edited_card_stays_until_the_model_is_another(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "notes.csv").write_text("a,b\n")
+    card, model = run / "README.md", AutoModelForImageClassification.from_pretrained(run)
+    card.write_text(edited := card.read_text() + "\nA sentence of mine.\n")
+    for _ in range(2):
+        complete_run(run, model)
+        assert card.read_text() == edited
+    hub = qkv.publish(run, tmp_path / "hub").folder
+    assert (hub / "README.md").read_text() == edited and findings(hub) == []
+    assert "left out" in (said := capsys.readouterr().err) and "notes.csv" in said and "record.json" not in said
+    model.classifier.bias.data += 1
+    model.save_pretrained(run)
+    complete_run(run, model)
+    assert (
+        (run / "README.edited.md").read_text() == edited and "of mine" not in card.read_text() and findings(run) == []
+    )
 
 
 def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None:

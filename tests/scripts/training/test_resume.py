@@ -142,6 +142,7 @@ def test_fields_without_influence_may_change(whole: Path, name: str) -> None:
 def test_another_training_is_refused_by_its_field(whole: Path, fields: dict, words: str) -> None:
     with pytest.raises(ValueError, match=f"step-000010 .*{words}.*out="):
         manager(whole, **fields).resume()
+    manager(whole, max_steps=12, warmup_steps=3).resume()  # as inferred for a longer training
     for group, field, word in (("data", "sha256", "data="), ("config", "norm_eps", r"config\.norm_eps=")):
         found = manager(whole)
         found.record[group][field] = 1.0
