@@ -30,6 +30,9 @@ class VarlenKernel(NamedTuple):
     """A kernel with the signature of `varlen_attn`, the dtypes that it computes, and the work from which it wins.
 
     `work` counts layers times tokens times hidden_size: below, the host takes longer to pack than the GPU saves.
+
+    Source: Dao 2023, FlashAttention-2, https://arxiv.org/abs/2307.08691
+    Shapes: query (N, H, K), key and value (M, G, K), ends 2 x (documents + 1,) -> (N, H, K)
     """
 
     attend: Callable[..., Any]

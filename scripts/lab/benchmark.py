@@ -44,8 +44,7 @@ def run(arguments: Namespace) -> None:
         workloads = {name: with_batch(workload, arguments.batch) for name, workload in workloads.items()}
     settings = read_settings(arguments)
     fitting = [name for name, each in workloads.items() if arguments.workloads or each.device == settings.device.type]
-    names = chosen(arguments.workloads, fitting)
-    check_all_run(arguments.contenders, [workloads[name] for name in names])
+    check_all_run(arguments.contenders, [workloads[name] for name in (names := chosen(arguments.workloads, fitting))])
     before = earlier(arguments.page) if arguments.page else {}
     with phase("measuring what this machine can do"):
         record = provenance(arguments, settings)
@@ -53,13 +52,13 @@ def run(arguments: Namespace) -> None:
     record = joined(before, record)
     failures = []
     for place, name in enumerate(names, start=1):
-        title = f"{name} ({place} of {len(names)})"
         try:
-            measured = measure(title, workloads[name], settings)
+            measured = measure(f"{name} ({place} of {len(names)})", workloads[name], settings)
         except UnequalError as error:
             failures.append(f"{name}: {error}")
             continue
-        record["workloads"][name] = measured | {"rounds": settings.rounds, "commit": record["commit"]}
+        rounds = min(len(own["seconds"]) for own in measured["contenders"].values())
+        record["workloads"][name] = measured | {"rounds": rounds, "commit": record["commit"]}
         write(record, arguments)
         show(name, measured, record["machine"])
     if failures:
