@@ -39,12 +39,11 @@ def run(arguments: Namespace) -> None:
     # What libraries say of stock classes and of prototypes would stand between the lines of the progress bar.
     logging.set_verbosity_error()
     warnings.filterwarnings("ignore", module="torch|transformers")
-    workloads = read_workloads()
-    if arguments.batch is not None:
-        workloads = {name: with_batch(workload, arguments.batch) for name, workload in workloads.items()}
+    workloads = {name: with_batch(workload, arguments.batch) for name, workload in read_workloads().items()}
     settings = read_settings(arguments)
     fitting = [name for name, each in workloads.items() if arguments.workloads or each.device == settings.device.type]
-    check_all_run(arguments.contenders, [workloads[name] for name in (names := chosen(arguments.workloads, fitting))])
+    names = chosen(arguments.workloads, fitting)
+    check_all_run(arguments.contenders, [workloads[name] for name in names])
     before = earlier(arguments.page) if arguments.page else {}
     with phase("measuring what this machine can do"):
         record = provenance(arguments, settings)
@@ -65,11 +64,13 @@ def run(arguments: Namespace) -> None:
         raise RuntimeError("; ".join(failures))
 
 
-def with_batch(workload: Workload, rows: int) -> Workload:
-    """Return a workload with so many rows; ValueError for none."""
+def with_batch(workload: Workload, rows: int | None) -> Workload:
+    """Return a workload with so many rows, its own without a number; ValueError for none."""
+    if rows is None or workload.step.startswith("load"):
+        return workload
     if rows < 1:
         raise ValueError(f"--batch={rows} must be at least 1")
-    return workload if workload.step.startswith("load") else replace(workload, batch=rows)
+    return replace(workload, batch=rows)
 
 
 def read_settings(arguments: Namespace) -> Settings:
