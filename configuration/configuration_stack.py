@@ -55,12 +55,12 @@ class StackConfig(AttentionConfig):
         `branch` is T5's, which loads the last matrices of feed-forward networks in single precision; `layer` is that of
         the encoders of BART and Whisper. Saved where it is set.
         """
-        return getattr(self, "_float16_clamp", None)
+        return vars(self).get("float16_clamp")
 
     @float16_clamp.setter
     def float16_clamp(self, value: str | None) -> None:
         check_choice(("branch", "layer"), "float16_clamp", value)
-        self._float16_clamp = value
+        vars(self)["float16_clamp"] = value
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
