@@ -261,8 +261,7 @@ def test_transcripts_hold_no_control_tokens() -> None:
     texts = ["say <pad> a|b", "</s> or <s>"]
     tokenizer = ctc_tokenizer(texts)
     for row, text in zip(tokenize(tokenizer, texts), texts, strict=True):
-        assert not {*tokenizer.all_special_ids} & {*row.tolist()}
-        assert tokenizer.decode(row.tolist(), group_tokens=False) == text
+        assert not {0, 1, 2, 3} & {*row.tolist()} and tokenizer.decode(row.tolist(), group_tokens=False) == text
 
 
 def test_classes_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
