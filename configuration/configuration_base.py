@@ -126,11 +126,11 @@ def refuse_field(config_class: "type[QkvConfig]", name: str, *, typed: bool) -> 
 
 
 def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object, *, typed: bool) -> None:
-    """Raise ValueError on an unknown field; warn of a misspelt one that a saved config has, and keep its others."""
+    """Raise ValueError on an unknown field; warn of a misspelt one of a config that is read, and keep its others."""
     try:
         config_class.check_spelling(name, typed=typed)
     except ValueError as error:
-        if typed:
+        if not reading_saved.get():
             raise
         logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
 
