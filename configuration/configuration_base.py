@@ -32,30 +32,26 @@ LOADING_KEYWORDS = frozenset(
     "weights_only fusion_config disable_mmap state_dict proxies tqdm_class output_loading_info device_map max_memory "
     "offload_folder offload_buffers offload_state_dict subfolder variant adapter_kwargs adapter_name generation_config "
     "gguf_file distributed_config device_mesh tp_plan tp_size trust_remote_code allow_all_kernels use_kernels "
-    "kernel_config key_mapping code_revision resume_download use_auth_token mirror low_cpu_mem_usage user_agent "
-    "load_in_4bit load_in_8bit return_unused_kwargs".split()
+    "kernel_config key_mapping code_revision resume_download use_auth_token user_agent return_unused_kwargs".split()
 )
-# Names of transformers and of recipes for a field: named where one is typed.
+# Names of other libraries for a field: named where one is typed.
 ALIASES = {
-    alias: name
-    for name, aliases in {
-        "hidden_size": "n_embd d_model dim embed_dim n_embed model_dim width",
-        "num_hidden_layers": "n_layer n_layers num_layers encoder_layers decoder_layers depth layers",
-        "num_attention_heads": "n_head n_heads num_heads encoder_attention_heads decoder_attention_heads heads",
-        "num_key_value_heads": "n_kv_heads num_kv_heads n_kv_head multi_query",
-        "head_dim": "d_kv d_head",
-        "intermediate_size": "n_inner d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim hidden_dim ffn_hidden_size",
-        "max_position_embeddings": "n_positions n_ctx max_seq_len max_sequence_length context_length",
-        "hidden_act": "activation activation_function hidden_activation dense_act_fn act",
-        "norm_eps": "layer_norm_eps layer_norm_epsilon rms_norm_eps layernorm_epsilon norm_epsilon",
-        "attention_dropout": "attention_probs_dropout_prob attn_pdrop attn_dropout",
-        "embedding_dropout": "embd_pdrop embd_dropout",
-        "residual_dropout": "dropout hidden_dropout_prob hidden_dropout resid_pdrop dropout_rate",
-        "initializer_range": "init_std initializer_factor",
-        "position": "position_embedding_type pos_emb",
-        "vocab_size": "n_vocab vocabulary_size",
-    }.items()
-    for alias in aliases.split()
+    alias: row.split()[0]
+    for row in (
+        "hidden_size n_embd d_model dim embed_dim n_embed",
+        "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers layers",
+        "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads heads",
+        "num_key_value_heads n_kv_heads num_kv_heads kv_heads",
+        "head_dim d_kv d_head",
+        "intermediate_size n_inner d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim hidden_dim",
+        "max_position_embeddings n_positions n_ctx max_seq_len max_seq_length context_length",
+        "hidden_act activation activation_function hidden_activation",
+        "norm_eps layer_norm_eps layer_norm_epsilon rms_norm_eps",
+        "attention_dropout attention_probs_dropout_prob attn_pdrop",
+        "residual_dropout dropout hidden_dropout_prob hidden_dropout resid_pdrop dropout_rate",
+        "embedding_dropout embd_pdrop",
+    )
+    for alias in row.split()[1:]
 }
 # Words of fields that transformers declares, but does not check.
 WORDS = {
@@ -130,11 +126,11 @@ def refuse_field(config_class: "type[QkvConfig]", name: str, *, typed: bool) -> 
 
 
 def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object, *, typed: bool) -> None:
-    """Raise ValueError on an unknown field; warn of a misspelt one that a saved config has, and keep its others."""
+    """Raise ValueError on an unknown field; warn of a misspelt one of a config that is read, and keep its others."""
     try:
         config_class.check_spelling(name, typed=typed)
     except ValueError as error:
-        if typed:
+        if not reading_saved.get():
             raise
         logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
-from .fields import Derived, at_least, check_choice, positive, rate
+from .fields import Derived, at_least, positive, rate
 
 
 class StackConfig(AttentionConfig):
@@ -24,6 +24,8 @@ class StackConfig(AttentionConfig):
         activation_dropout: Dropout probability inside the feed-forward network.
         drop_path_rate: Probability of skipping a branch of the last layer for a row, rising from 0 (stochastic depth).
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
+        float16_clamp: Where float16 keeps hidden states finite: after each `branch`, whose last matrices are loaded in
+            single precision (T5), or each `layer` (encoders of BART and Whisper). None is nowhere.
     """
 
     # Read of every stack; fields of those that may have others.
@@ -46,21 +48,8 @@ class StackConfig(AttentionConfig):
     activation_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
     layerdrop: float | int = rate()
+    float16_clamp: Literal["branch", "layer"] | None = None
     initializer_range: float | int = positive(0.02)
-
-    @property
-    def float16_clamp(self) -> str | None:
-        """Places at which half precision keeps hidden states finite in converted models: each branch, or each layer.
-
-        `branch` is T5's, which loads the last matrices of feed-forward networks in single precision; `layer` is that of
-        the encoders of BART and Whisper. Saved where it is set.
-        """
-        return getattr(self, "_float16_clamp", None)
-
-    @float16_clamp.setter
-    def float16_clamp(self, value: str | None) -> None:
-        check_choice(("branch", "layer"), "float16_clamp", value)
-        self._float16_clamp = value
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]

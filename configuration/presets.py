@@ -148,6 +148,7 @@ def t5_small(**differences: object) -> QkvEncoderDecoderConfig:
     width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
     plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-6, "hidden_act": "relu"}
     scores = {"position": "t5", "attention_multiplier": 1.0, "scale_logits": True, "head_dim": 64}
+    scores |= {"float16_clamp": "branch"}
     rates = {**dropout(0.1), "activation_dropout": 0.1, "final_dropout": 0.1}
     return build(QkvEncoderDecoderConfig, {**width, **plain, **scores, **rates, **differences})
 
@@ -160,7 +161,8 @@ def bart_base(**differences: object) -> QkvEncoderDecoderConfig:
     width = {"num_hidden_layers": 6, "max_position_embeddings": 1024, "position_offset": 2, "vocab_size": 50265}
     tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
     post_norm = {"norm_first": False, "embedding_norm": True, **dropout(0.1)}
-    return build(QkvEncoderDecoderConfig, {**width, **tokens, **post_norm, **differences})
+    encoder = part("encoder", {"float16_clamp": "layer"}, differences)
+    return build(QkvEncoderDecoderConfig, {**width, **tokens, **post_norm, "encoder": encoder, **differences})
 
 
 def vit_base_16(**differences: object) -> QkvImageEncoderConfig:
@@ -234,6 +236,7 @@ def whisper_tiny(**differences: object) -> QkvSpeechEncoderDecoderConfig:
     whole: Fields = {"transcription": "long_form", "attention_bias": ["q_proj", "v_proj", "o_proj"]}
     convolutions = {"convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]}
     sound = {**convolutions, "frame_layout": "bins_first", "frame_padding": "unmasked"}
+    sound |= {"float16_clamp": "layer"}
     encoder = part("encoder", {**sound, "max_position_embeddings": 1500}, differences)
     decoder = part("decoder", {"max_position_embeddings": 448}, differences)
     whole |= {"encoder": encoder, "decoder": decoder}

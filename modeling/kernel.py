@@ -63,23 +63,17 @@ def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
 
 
 def attend_by_bias(
-    attend: AttentionFunction,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    position_bias: Tensor | None = None,
-    **options: object,
+    attend: AttentionFunction, module: nn.Module, *heads: Tensor, position_bias: Tensor | None = None, **options: object
 ) -> tuple[Tensor, Tensor | None]:
     """Attend with a dense mask as part of the score bias, for flex would add booleans and the mask of one head alone.
 
     Shapes: (B, H, T, K), 2 x (B, G, S, K), mask and bias (B or 1, H or 1, T or 1, S) -> (B, T, H, K), weights or None
     """
+    *heads, mask = heads  # type: ignore[assignment]  # a list
     if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
-    bias = (mask if position_bias is None else position_bias + mask).expand(*query.shape[:3], -1)
-    return attend(module, query, key, value, None, position_bias=bias, **options)
+        mask = torch.zeros_like(mask, dtype=heads[0].dtype).masked_fill(~mask, torch.finfo(heads[0].dtype).min)
+    bias = (mask if position_bias is None else position_bias + mask).expand(*heads[0].shape[:3], -1)
+    return attend(module, *heads, None, position_bias=bias, **options)
 
 
 def score_bias(bias: Tensor | None, query: Tensor, backend: str) -> Tensor | None:

@@ -104,12 +104,8 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         **kwargs: object,
     ) -> MaskedImageModelingOutput:
         """Reconstruct masked patches, which `bool_masked_pos` (B, N) marks and the loss is taken on."""
-        outputs = self.model(
-            pixel_values=pixel_values,
-            bool_masked_pos=bool_masked_pos,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            **kwargs,
-        )
+        given = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
+        outputs = self.model(pixel_values=pixel_values, **given, **kwargs)
         size = self.config.patch_size
         grid = (pixel_values.shape[2] // size, pixel_values.shape[3] // size)
         image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)

@@ -49,14 +49,15 @@ def run(arguments: Namespace) -> None:
              "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
              "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
     print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
-    answers = [answer for own in evaluation.answers for answer in own]
-    if classes := class_scores(answers, task.labels, task.metrics):
-        facts["by_class"] = classes
-        print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
-    facts["seen"] = describe_seen(evaluation, used_in(task.data.report, read_seen(source.folder)), resamples, seed)
+    facts |= details(evaluation, source, resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
-        facts["against"] = {"model": without_folder(other.name), "differences": differences}
+        seen = used_in(task.data.report, read_seen(other.folder))
+        facts["against"] = {
+            "model": without_folder(other.name),
+            "differences": differences,
+            "seen": seen and count_seen(seen, other.name),
+        }
         print_metrics(f"minus {other.name}", differences)
     with staged(folder) as made:
         write_report(made, evaluation, facts)
@@ -82,22 +83,35 @@ def measured(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dic
     return {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
 
 
-def describe_seen(evaluation: Evaluation, used: list[str] | None, resamples: int, seed: int) -> dict[str, Any] | None:
-    """Count and mark the rows that the training has seen, measure the others, and print both; None where unknown."""
-    if used is None:
-        return None
-    facts: dict[str, Any] = {name: used.count(name) for name in USED}
-    if told := " and ".join(f"{count:,} of its {name} split" for name, count in facts.items() if count):
-        say(f"{told} are among the {len(used):,} rows, so metrics on all of them are too good for new data")
-    if len(used) != len(evaluation.rows):  # a row holds parts of several texts
-        return facts
-    for row, name in zip(evaluation.rows, used, strict=True):
+def details(evaluation: Evaluation, source: Source, resamples: int, seed: int) -> dict[str, Any]:
+    """Return and print the scores of each class, and the rows that the model was trained on; None where unknown."""
+    task, seen = evaluation.task, used_in(evaluation.task.data.report, read_seen(source.folder))
+    if classes := class_scores([answer for own in evaluation.answers for answer in own], task.labels, task.metrics):
+        print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
+    facts = seen and count_seen(seen, source.name) | mark_seen(evaluation, seen, resamples, seed)
+    return ({"by_class": classes} if classes else {}) | {"seen": facts}
+
+
+def count_seen(seen: list[str], name: str) -> dict[str, Any]:
+    """Count and print the evaluated rows that a model was trained on, and those that chose its step."""
+    counts = {split: seen.count(split) for split in USED}
+    if told := " and ".join(f"{count:,} of the {split} split" for split, count in counts.items() if count):
+        say(f"{told} of {name} are among the {len(seen):,} rows, so metrics on all of them are too good for new data")
+    return counts
+
+
+def mark_seen(evaluation: Evaluation, seen: list[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Mark the rows that a model was trained on, and measure and print the others; empty where there are only those."""
+    if len(seen) != len(evaluation.rows):  # a row holds parts of several texts
+        return {}
+    for row, name in zip(evaluation.rows, seen, strict=True):
         row["seen_in"] = name
-    if told and "" in used:
-        others = evaluation.of_rows([number for number, name in enumerate(used) if not name])
-        facts["metrics of the others"] = measured(others, resamples, seed)
-        print_metrics(f"on the other {len(others.rows):,} rows", facts["metrics of the others"])
-    return facts
+    others = evaluation.of_rows([number for number, name in enumerate(seen) if not name])
+    if len(others.rows) in (0, len(seen)):
+        return {}
+    metrics = measured(others, resamples, seed)
+    print_metrics(f"on the other {len(others.rows):,} rows", metrics)
+    return {"metrics of the others": metrics}
 
 
 def default_folder(source: Source, given: str | None) -> Path:

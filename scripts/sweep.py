@@ -4,7 +4,9 @@ import math
 import re
 import shlex
 from argparse import Namespace
+from contextlib import suppress
 from datetime import datetime
+from glob import escape
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -45,11 +47,14 @@ def run(arguments: Namespace) -> None:
     recipe = checked(name, words, values)
     is_grid = arguments.trials is None and all(isinstance(kind, CategoricalDistribution) for kind in space.values())
     grid = [dict(zip(values, row, strict=True)) for row in product(*values.values())] if is_grid else []
+    typed = [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)]
+    if recipe.output.folder is None:
+        tell_of_stopped_sweep(f"runs/{escape(recipe.name)}-sweep-*", typed)
     folder = Path(recipe.output.folder or f"runs/{recipe.name}-sweep-{datetime.now():%Y%m%d-%H%M%S}")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:
         lock(file, folder)
-        study = open_study(folder, [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)])
+        study = open_study(folder, typed)
         for row in grid[len(study.trials) :]:
             study.enqueue_trial(row)
         for number in range(len(grid) or arguments.trials or TRIALS):
@@ -109,6 +114,16 @@ def open_study(folder: Path, words: list[str]) -> optuna.Study:
         raise ValueError(f"{folder} holds the sweep of {shlex.join(saved)}, not of {shlex.join(words)}; change out=")
     study.set_user_attr("words", words)
     return study
+
+
+def tell_of_stopped_sweep(where: str, words: list[str]) -> None:
+    """Print which sweep of these words was stopped, for one that starts anew because it names no `out=`."""
+    for folder in sorted(Path().glob(where), reverse=True):
+        with suppress(OSError, ValueError), (folder / LOCK).open("a") as file:
+            lock(file, folder)  # or it is running
+            if any(not trial.state.is_finished() for trial in open_study(folder, words).trials):
+                say(f"{folder} is this sweep, stopped before its end; this command with out={folder} goes on there")
+                return
 
 
 def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> None:

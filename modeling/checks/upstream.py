@@ -12,8 +12,8 @@ PRIVATE = {
     "GenerationMixin": "_get_logits_processor _prepare_cache_for_generation _prepare_decoder_input_ids_for_generation",
     "PreTrainedConfig": "_attn_implementation _output_attentions",
     "PreTrainedModel": "_can_compile_fullgraph _can_record_outputs _fsdp_plan _init_weights _initialize_missing_keys "
-    "_no_split_modules _pp_plan _skip_keys_device_placement _supports_attention_backend _supports_flash_attn "
-    "_supports_flex_attn _supports_sdpa _tied_weights_keys _tp_plan _upload_modified_files",
+    "_keep_in_fp32_modules _no_split_modules _pp_plan _skip_keys_device_placement _supports_attention_backend "
+    "_supports_flash_attn _supports_flex_attn _supports_sdpa _tied_weights_keys _tp_plan _upload_modified_files",
 }
 
 

@@ -141,8 +141,9 @@ class Conversion:
         prefix = ("" if is_base else architecture.prefix) if head.prefix is None else head.prefix
         # Rows of the head come first, and take weights from the base.
         self.rows = expanded((*head.rows, *placed(architecture.rows, "" if is_base else "model.", prefix)))
-        # Stock models have no place for label smoothing, which changes no output: it is Trainer's.
-        self.free = {"label_smoothing", *architecture.free.split(), *head.free.split()}
+        # Stock models have no place for label smoothing, which changes no output: it is Trainer's. Clamps are in code.
+        clamps = {f"{part}float16_clamp" for part in ("", "encoder.", "decoder.")}
+        self.free = {"label_smoothing", *clamps, *architecture.free.split(), *head.free.split()}
         self.inert = BOOKKEEPING.union(architecture.inert.split(), head.inert.split())
 
     @cached_property

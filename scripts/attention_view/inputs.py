@@ -138,7 +138,7 @@ def read_caption(source: Source, own: Any, second: str | None, options: Options)
         share, index = torch.stack(scores).float().softmax(0).max(0)
         best = int(index)
         reading.notes.append(
-            f"Of {len(texts)} texts {texts[best]!r} fits best, with a probability of {float(share):.0%}"
+            f"Of {len(texts)} texts {texts[best]!r} fits best, with a probability of {float(share):.1%}"
         )
     reading.inputs = inputs[best]
     return reading

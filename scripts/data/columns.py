@@ -82,7 +82,7 @@ def media_of(value: Any) -> str | None:
     """Return the medium of the file that a value names; None for another value."""
     if not isinstance(value, str) or len(value) > LONGEST_PATH:
         return None
-    return MEDIA.get("".join(value.rpartition(".")[1:]).lower())
+    return MEDIA.get("".join(value.rstrip().rpartition(".")[1:]).lower())
 
 
 def stored_media_of(value: Any) -> str | None:
@@ -118,13 +118,17 @@ def converted(value: Any, kind: str, folder: Path) -> Any:
 
 
 def located(value: Any, folder: Path) -> Any:
-    """Return a file that a table in a folder names or stores, its path absolute, separators as of Windows included."""
+    """Return a file that a table in a folder names or stores, its path absolute, perhaps written as of Windows.
+
+    InvalidRecord for an address of the network.
+    """
     path = value if isinstance(value, str) or not value or value.get("bytes") else value.get("path")
     if not isinstance(path, str) or not path:
         return value or None
-    place = folder.absolute() / whole(path)
-    is_foreign = "\\" in path and not place.exists()
-    return {"path": str(folder.absolute() / path.replace("\\", "/") if is_foreign else place), "bytes": None}
+    if "://" in path[:12]:
+        raise InvalidRecord(f"{path[:60]!r} is an address, expected the name of a file; fetch it first")
+    place, plain = folder.absolute() / whole(path), path.strip().replace("\\", "/")
+    return {"path": str(folder.absolute() / plain if plain != path and not place.exists() else place), "bytes": None}
 
 
 def number_of(value: Any) -> float | None:

@@ -59,13 +59,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def image_notes(data: bytes) -> list[str]:
     """Return in which ways `upright_image` changes an image: as in pipelines, transparency is left out."""
-    with opened_image(data) as image:
-        found = {
-            "images with transparency, whose stored colours are read": image.has_transparency_data,
-            "images of several frames, of which the first is read": getattr(image, "is_animated", False),
-            "images of more than 8 bits, read as 8": image.mode.startswith("I"),
-            "images turned upright by EXIF": image.getexif().get(ExifTags.Base.Orientation, 1) > 1,
-        }
+    frames = "images of several frames, of which the first is read"
+    try:
+        with opened_image(data) as image:
+            found = {
+                "images with transparency, whose stored colours are read": image.has_transparency_data,
+                "images of more than 8 bits, read as 8": image.mode.startswith("I"),
+                "images turned upright by EXIF": image.getexif().get(ExifTags.Base.Orientation, 1) > 1,
+                frames: getattr(image, "is_animated", False),
+            }
+    except ValueError:  # for a later frame
+        return [frames]
     return [note for note, is_true in found.items() if is_true]
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.columns import located, media_of, with_fields
-from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES, read_rows
 
 # Words for splits in names of files and folders.
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"),
           "test": ("test", "testing", "eval")}  # fmt: skip
 WORDS = {word for names in SPLITS.values() for word in names}
+COMPANIONS = {"image", "images", "imgs", "mask", "masks", "label", "labels", "annotations"}  # of segmentation
 SYSTEM = ("__MACOSX", "Thumbs.db", "desktop.ini")  # names that Windows and macOS add
 
 
@@ -24,6 +25,7 @@ def files_below(root: Path) -> tuple[list[Path], Counter[str]]:
     for folder, inner, names in os.walk(root, followlinks=True):
         if (place := os.path.realpath(folder)) in seen:  # links may lead in a circle
             inner.clear()
+        others.update(["empty folder"] * (not inner and not names))
         for path in (Path(folder) / name for name in names if place not in seen):
             parts = path.relative_to(root).parts
             is_hidden = any(part.startswith(".") or part in SYSTEM for part in parts)
@@ -62,13 +64,19 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     files, left = ([root], Counter[str]()) if root.is_file() else files_below(root)
     known = [path for path in files if ending(path) in FORMATS]
     if not known:
-        raise ValueError(f"{root} holds no data: give pictures, or files that end in {', '.join(READERS)}")
+        held = listed(left + Counter(ending(path) or path.name for path in files)) or "nothing"
+        raise ValueError(
+            f"{root} holds no picture, table or text, but {held}; recordings need a table that names them, and tables "
+            f"or texts end in {', '.join(READERS)}"
+        )
     if foreign := next((path for path in known if "\\udc" in ascii(str(path))), None):
         raise ValueError(f"{os.fsencode(foreign)!r}: the name is not UTF-8; rename the file or folder")
     if root.is_file():
         return {"train": known}, left
     has_tables = any(ending(path) in TABLES for path in known)
-    known = [path for path in known if not has_tables or ending(path) not in IMAGES]
+    texts = [path for path in known if ending(path) not in IMAGES]
+    # A few texts about images, such as README.txt, are left out.
+    known = texts if has_tables else known if 10 * len(texts) > len(known) else sorted({*known} - {*texts})
     nested, named = has_split_folders(known, root), dict[str, list[Path]]()
     for path in known:
         named.setdefault(split_of(path, root, nested=nested) or "", []).append(path)
@@ -132,6 +140,9 @@ def folder_labels(files: Mapping[str, Sequence[Path]], root: Path) -> dict[Path,
     levels = (level for level in range(shallowest) if len({parts[level] for parts in folders.values()}) > 1)
     level = next(levels, shallowest - 1)
     labels = {path: parts[level] for path, parts in folders.items()}
+    if len(names := {name.lower() for name in labels.values()}) > 1 and names <= COMPANIONS:
+        both = " and ".join(sorted(names))
+        raise ValueError(f"{root}: folders called {both} are no classes; name images and classes or boxes in a table")
     if inner := {parts[level + 1] for parts in folders.values() if len(parts) > level + 1}:
         classes, deeper = (", ".join(sorted(names)[:4]) for names in (set(labels.values()), inner))
         say_once(f"{root}: classes are the folders {classes}; folders in them, {deeper}, are none")
@@ -154,6 +165,7 @@ def count_media(root: Path, tables: Sequence[Path], encoding: str) -> tuple[Coun
     rows = ((path.parent, record) for path in tables for _, record in read_rows(path, encoding=encoding))
     values = ((folder, value) for folder, record in rows if not isinstance(record, InvalidRecord)
               for value in with_fields(record).values())  # fmt: skip
-    named = {os.path.normpath(located(value, folder)["path"]) for folder, value in values if media_of(value)}
+    files = (attempt(located, value, folder) for folder, value in values if media_of(value))
+    named = {os.path.normpath(file["path"]) for file in files if not isinstance(file, InvalidRecord)}
     unnamed = (path for path in media if os.path.normpath(path.absolute()) not in named)
     return Counter(ending(Path(path)) for path in named if Path(path).is_file()), Counter(map(ending, unnamed))

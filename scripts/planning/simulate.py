@@ -17,7 +17,7 @@ from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 
-from qkv.scripts.arguments import Precision, Strategy
+from qkv.scripts.planning.arguments import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.memory_tracker import MemoryTracker

@@ -46,6 +46,14 @@ def image() -> AttentionView:
     return qkv.attend(sharp(qkv.QkvImageEncoderForImageClassification(tiny.image_encoder())), seeded(tiny.images))
 
 
+def even() -> AttentionView:
+    model = qkv.QkvImageEncoderForImageClassification(tiny.image_encoder(image_size=16, patch_size=2)).eval()
+    for layer in model.base_model.layers:
+        torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
+        torch.nn.init.zeros_(layer.self_attn.q_proj.bias)
+    return qkv.attend(model, {"pixel_values": torch.rand(1, 3, 16, 16)})
+
+
 def boxes() -> AttentionView:
     return qkv.attend(sharp(qkv.QkvDetectionForObjectDetection(tiny.detector())), seeded(tiny.padded_images))
 

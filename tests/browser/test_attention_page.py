@@ -151,6 +151,17 @@ def test_a_patch_is_chosen_by_click_and_arrows(page_of: Open) -> None:
     assert "class attends to" in status(page)
 
 
+def test_even_attention_is_a_pale_veil_over_the_picture(page_of: Open) -> None:
+    page = page_of("even")
+    alphas = page.evaluate(
+        "(() => { const canvas = document.querySelector('.picture canvas'); return [...canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data].filter((_, place) => place % 4 === 3); })()"
+    )
+    keys = len(example("even").stacks[0].keys)
+    assert len(set(alphas)) == 1 and 0 < alphas[0] < 255 / 4
+    assert float(page.locator("#view .legend").inner_text().split()[-1]) >= 5 / keys
+
+
 def test_an_object_is_framed(page_of: Open) -> None:
     page = page_of("boxes")
     cross = next(stack for stack in example("boxes").stacks if stack.name == "cross")

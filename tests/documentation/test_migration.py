@@ -26,7 +26,7 @@ from qkv.scripts.publishing.card.model import changed
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 OFFICIAL = {row.class_name: row for row in ROWS if not row.name}
 # What a row leaves to the reader: labels, and what is said at a call.
-LEFT_OUT = {"output_attentions", "id2label", "label2id", "architectures", "dtype", "return_dict"}
+LEFT_OUT = {"float16_clamp", "output_attentions", "id2label", "label2id", "architectures", "dtype", "return_dict"}
 
 
 def table(heading: str) -> list[tuple[str, str]]:

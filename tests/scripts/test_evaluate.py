@@ -170,6 +170,7 @@ def test_two_models_are_compared_on_the_same_rows(run_of: Runs, tmp_path: Path) 
     assert main([*words, "--against", str(run)]) == 0
     facts, _ = read(tmp_path / "out")
     assert all(own["value"] == 0 for own in facts["against"]["differences"].values())
+    assert facts["against"]["seen"] == {"train": 0, "validation": 0}
     other = ["evaluate", str(run), str(table), "--against", str(run_of("texts")), "--out", str(tmp_path / "no")]
     assert main(other) == 1
 

@@ -67,6 +67,8 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         task = next(word for word, name in WORDS.items() if name == task)
     for key, value in pairs(resolve([word for word in words if not word.startswith("task=")]), "text.label=kind"):
         assign(given, key, value)
+    if task is None and str(given.get("architecture", "")).endswith("ForTokenClassification"):
+        task = "token-classification"
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
     task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
@@ -192,7 +194,8 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
 
 def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str | None) -> Guess:
     """Return the task of texts and a column that is named as their label."""
-    if task is None and label.kind == "list" and texts["text"] and texts["text"].kind == "list":
+    both = label.kind == "list" and texts["text"] and texts["text"].kind == "list"
+    if task == "token-classification" or (task is None and both):
         return "token-classification", {"words": texts["text"], "tags": label}
     kind = {"number": "regression", "list": "multi-label"}.get(label.kind, "text-classification")
     role = {"regression": "number", "multi-label": "classes"}.get(task or kind, "class")

@@ -39,6 +39,7 @@ def classes_of(where: Any, *words: str) -> tuple[Counter[str], Any]:
 TWO = dict.fromkeys(("cat", "dog"), 24)
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize(
     ("folders", "counts", "names"),
     [
@@ -65,6 +66,15 @@ def test_folders_that_may_be_either_are_a_question(tmp_path: Path) -> None:
     pictures(tmp_path, "train/cat", "train/dog", "unlabelled")
     with raises_sentence("train", "unlabelled"):
         infer(str(tmp_path))
+    pictures(tmp_path / "segments", "images", "masks")
+    with raises_sentence("images", "masks"):
+        infer(str(tmp_path / "segments"))
+
+
+def test_recordings_alone_are_said_to_need_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").touch()
+    with raises_sentence("1 .wav", "recordings"):
+        infer(str(tmp_path))
 
 
 def test_a_test_split_without_classes_is_left_out(tmp_path: Path) -> None:
@@ -90,9 +100,11 @@ def test_files_that_are_left_out_are_counted(tmp_path: Path, capsys: Any) -> Non
     for name in ("__MACOSX/._0.png", "cat/.DS_Store", "cat/Thumbs.db", "dog/desktop.ini", "dog/a.heic"):
         (tmp_path / "x" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "x" / name).touch()
+    (tmp_path / "x" / "bird").mkdir()
+    (tmp_path / "x" / "README.txt").write_text("About these pictures.")
     counts, data = classes_of(tmp_path / "x")
     assert counts == dict.fromkeys(("cat", "dog", "fish"), 12) and data.read.files == {".png": 36}
-    assert data.read.left_out == {"hidden": 16, "broken link": 1, ".heic": 1}
+    assert data.read.left_out == {"hidden": 16, "broken link": 1, ".heic": 1, ".txt": 1, "empty folder": 1}
     assert "16 hidden" in capsys.readouterr().err
     os.rename(tmp_path / "x" / "cat" / "0.png", os.fsencode(tmp_path) + b"/x/cat/caf\xe9.png")
     with raises_sentence("UTF-8"):
@@ -106,7 +118,9 @@ def table(root: Path, form: str, count: int = 30, ending: str = "png") -> Path:
     return write_rows(root / "metadata.csv", rows)
 
 
-@pytest.mark.parametrize("form", ["files/{}.png", "./files/{}.png", "files\\{}.png", "../{}/files/{}.png"])
+@pytest.mark.parametrize(
+    "form", ["files/{}.png", "files/{}.png  ", "./files/{}.png", "files\\{}.png", "../{}/files/{}.png"]
+)
 def test_tables_name_files_as_systems_do(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path, form.replace("{}", tmp_path.name, 1) if form.count("{}") > 1 else form)
     monkeypatch.chdir(tmp_path)
@@ -118,10 +132,12 @@ def test_tables_name_files_as_systems_do(form: str, tmp_path: Path, monkeypatch:
 
 def test_one_odd_name_is_one_bad_record(tmp_path: Path) -> None:
     where = table(tmp_path, "files/{}.png")
-    where.write_text(where.read_text().replace("files/7.png", "IMG_7").replace("files/8.png", "files/8.heic"))
+    odd = {"files/7.png": "IMG_7", "files/8.png": "files/8.heic", "files/9.png": "https://example.org/9.png"}
+    for name, other in odd.items():
+        where.write_text(where.read_text().replace(f"\n{name}", f"\n{other}"))
     counts, data = classes_of(tmp_path, "bad_records=0.1")
-    assert counts.total() == 28 and [line["row"] for line in data.invalid_records.skipped] == [9, 10]
-    assert data.read.left_out == {".png": 2}
+    assert counts.total() == 27 and [line["row"] for line in data.invalid_records.skipped] == [9, 10, 11]
+    assert data.read.left_out == {".png": 3}
 
 
 @pytest.mark.parametrize(
