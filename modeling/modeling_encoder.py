@@ -92,9 +92,8 @@ class TextStack(Stack):
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
         """Return the input of sequence-level heads, None without a pooler."""
-        given = attention_mask is not None and attention_mask.ndim == 2
-        padding_mask = attention_mask[:, -hidden.shape[1] :] if attention_mask is not None and given else None
-        return None if self.pooler is None else self.pooler(hidden, padding_mask, input_ids)
+        real = None if attention_mask is None or attention_mask.ndim != 2 else attention_mask[:, -hidden.shape[1] :]
+        return None if self.pooler is None else self.pooler(hidden, real, input_ids)
 
 
 class QkvEncoderModel(TextStack):

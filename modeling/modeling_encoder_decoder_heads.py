@@ -18,7 +18,7 @@ from transformers.modeling_outputs import (
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .base import can_return_tuple, inputs_of, tensor_of
-from .checks.inputs import can_read_values
+from .checks.inputs import check_end_tokens
 from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import Count, classification, question_answering_loss, real_places
@@ -64,9 +64,7 @@ def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
     """Return where the end-of-sequence tokens are (B, T); ValueError for a text without one."""
     ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
     is_end = torch.isin(input_ids, torch.tensor(ends, dtype=input_ids.dtype, device=input_ids.device))
-    if can_read_values(is_end) and not is_end.any(-1).all():
-        row = int((~is_end.any(-1)).int().argmax())
-        raise ValueError(f"row {row} of input_ids has no eos_token_id={eos_token_id}; end each text with it")
+    check_end_tokens(is_end, eos_token_id, "; end each text with it")
     return is_end
 
 

@@ -104,8 +104,7 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         **kwargs: object,
     ) -> MaskedImageModelingOutput:
         """Reconstruct masked patches, which `bool_masked_pos` (B, N) marks and the loss is taken on."""
-        given = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
-        outputs = self.model(pixel_values=pixel_values, **given, **kwargs)
+        outputs = self.model(pixel_values, bool_masked_pos, interpolate_pos_encoding, **kwargs)
         size = self.config.patch_size
         grid = (pixel_values.shape[2] // size, pixel_values.shape[3] // size)
         image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)
@@ -113,6 +112,4 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         if bool_masked_pos is not None:
             check_unsmoothed(self.config)
             loss = masked_image_loss(pixel_values, image, bool_masked_pos.unflatten(1, grid), size, num_items_in_batch)
-        return MaskedImageModelingOutput(
-            loss=loss, reconstruction=image, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MaskedImageModelingOutput(loss, image, outputs.hidden_states, outputs.attentions)

@@ -98,12 +98,7 @@ class QkvRecurrentForConditionalGeneration(
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def _prepare_cache_for_generation(
-        self,
-        generation_config: GenerationConfig,
-        model_kwargs: dict[str, object],
-        generation_mode: object,
-        batch_size: int,
-        max_cache_length: int,
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, object], *args: object, **kwargs: object
     ) -> Any:
         """Prepare a recurrent cache, where transformers would make one for keys and values."""
         implementation = generation_config.cache_implementation

@@ -93,8 +93,8 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
     def __init__(self, config: QkvSpeechEncoderDecoderConfig) -> None:
         super().__init__(config)
         # Where the code of Whisper looks up how many frames make a token.
-        first = SimpleNamespace(stride=(prod(config.encoder.conv_strides),))
-        vars(self.model.encoder).update(conv1=first, conv2=ONE_BY_ONE)
+        first, second = (SimpleNamespace(stride=(size,)) for size in (prod(config.encoder.conv_strides), 1))
+        vars(self.model.encoder).update(conv1=first, conv2=second)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as transformers does, with Whisper's options where the config transcribes in long form."""
@@ -127,6 +127,3 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; `attention_mask` (B, L) is 0 at padded frames."""
         return self.predict(labels, num_items_in_batch, skip_logits, inputs)
-
-
-ONE_BY_ONE = SimpleNamespace(stride=(1,))

@@ -131,11 +131,11 @@ def check_pairs(images: Tensor, texts: Tensor) -> None:
         raise ValueError(f"{len(images)} images and {len(texts)} texts are no pairs; give pairs, or no return_loss")
 
 
-def check_end_tokens(ends: Tensor, end: int) -> None:
+def check_end_tokens(ends: Tensor, end: object, mend: str) -> None:
     """Check that each text has the end at which it is read: booleans (B, T)."""
     if can_read_values(ends) and not bool(ends.any(-1).all()):
         row = int(ends.any(-1).int().argmin())
-        raise ValueError(f"row {row} of input_ids has no eos_token_id={end}, which pooling='end' reads; append it")
+        raise ValueError(f"row {row} of input_ids has no eos_token_id={end}{mend}")
 
 
 def check_labels(scores: tuple[int, ...], labels: Tensor, ignored: int) -> None:

@@ -221,7 +221,7 @@ class EndTokenPooler(FirstTokenPooler):
         """Return the index of the token to read: (B, T) -> (B,)."""
         end: int = self.config.eos_token_id
         ends = input_ids.eq(end)
-        check_end_tokens(ends, end)
+        check_end_tokens(ends, end, ", which pooling='end' reads; append it")
         return ends.int().argmax(-1)
 
 

@@ -69,8 +69,13 @@ def capture_attention(
                 raise ValueError("kernel='gated_delta' has no attention weights; leave its layers out by layers=")
             recorded = recorded_by_mask if layer.is_ours else recorded_by_backend
             stack.enter_context(recorded(Recorder(layer, (heads, queries), each or captured.append)))
-        stack.enter_context(whole_layers(model))
-        stack.enter_context(uncompiled_generation(model))
+        # As for a hook that may read them, the last layers of the model compute all tokens.
+        for module in (each for each in model.modules() if isinstance(each, PreTrainedModel)):
+            stack.enter_context(module.register_forward_hook(lambda *_: None))
+        # `generate` compiles its steps for static caches on a GPU.
+        if (config := getattr(model, "generation_config", None)) is not None:
+            stack.callback(setattr, config, "disable_compile", getattr(config, "disable_compile", None))
+            config.disable_compile = True
         if inputs is not None:
             captured.outputs = model(**inputs)
         yield captured
@@ -101,26 +106,3 @@ def one_pass(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if "use_cache" in signature(type(model).forward).parameters:
         return {"use_cache": False, **inputs}
     return {"num_recycles": 0, **inputs} if getattr(model.config, "num_recycles", 0) else dict(inputs)
-
-
-@contextmanager
-def whole_layers(model: nn.Module) -> Iterator[None]:
-    """Let the last layers of a model compute all tokens in this context, as for a hook that may read them."""
-    with ExitStack() as stack:
-        for module in (each for each in model.modules() if isinstance(each, PreTrainedModel)):
-            stack.callback(module.register_forward_hook(lambda *_: None).remove)
-        yield
-
-
-@contextmanager
-def uncompiled_generation(model: Any) -> Iterator[None]:
-    """Keep `generate` from compiling its steps in this context, which it does for static caches on a GPU."""
-    config = getattr(model, "generation_config", None)
-    before = getattr(config, "disable_compile", None)
-    if config is not None:
-        config.disable_compile = True
-    try:
-        yield
-    finally:
-        if config is not None:
-            config.disable_compile = before

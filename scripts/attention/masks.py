@@ -53,12 +53,8 @@ def recorded_by_mask(recorder: Recorder) -> Iterator[None]:
     """Record a layer in this context."""
     module = recorder.layer.module
     before = module.register_forward_pre_hook(partial(before_forward, recorder), with_kwargs=True)
-    after = module.register_forward_hook(partial(after_forward, recorder), with_kwargs=True)
-    try:
+    with before, module.register_forward_hook(partial(after_forward, recorder), with_kwargs=True):
         yield
-    finally:
-        before.remove()
-        after.remove()
 
 
 def before_forward(recorder: Recorder, module: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor
 from transformers import set_seed
 
@@ -49,14 +50,9 @@ def read_row(source: Source, own: Any, second: str | None, options: Options) -> 
     """
     reading = READERS[source.task](source, own, second, options)
     names = inspect.signature(type(source.model).forward).parameters
-    reading.inputs = on_device(source, {name: each for name, each in reading.inputs.items() if name in names})
+    known = {name: each for name, each in reading.inputs.items() if name in names}
+    reading.inputs = send_to_device(known, source.model.device)
     return reading
-
-
-def on_device(source: Source, inputs: Any) -> dict[str, Any]:
-    """Put inputs on the device of the model."""
-    device = source.model.device
-    return {name: each.to(device) if isinstance(each, Tensor) else each for name, each in inputs.items()}
 
 
 def note_cut(reading: Reading, texts: Sequence[Any], length: int) -> Reading:
@@ -134,7 +130,7 @@ def read_caption(source: Source, own: Any, second: str | None, options: Options)
     inputs = [{**reading.inputs, **reading.tokenizer([t], return_tensors="pt", truncation=True)} for t in texts]
     best = 0
     if second is None:
-        scores = [source.model(**on_device(source, each)).logits_per_image[0, 0] for each in inputs]
+        scores = [source.model(**send_to_device(each, source.model.device)).logits_per_image[0, 0] for each in inputs]
         share, index = torch.stack(scores).float().softmax(0).max(0)
         best = int(index)
         reading.notes.append(
@@ -159,7 +155,7 @@ def read_recording(source: Source, own: Any, second: str | None, options: Option
     limit: dict[str, Any] = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
     if "force_unique_generate_call" in inspect.signature(source.model.generate).parameters:
         limit["force_unique_generate_call"] = True  # else Whisper leaves out the first tokens of its decoder
-    return with_target(reading, source.model.generate(**on_device(source, features), **limit))
+    return with_target(reading, source.model.generate(**send_to_device(features, source.model.device), **limit))
 
 
 READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {

@@ -107,16 +107,13 @@ def attend_source(
     name: str, given: str, options: dict[str, Any], layers: Layers = None, heads: Indices = None
 ) -> AttentionView:
     """Open a model and show its attention for an input from the shell."""
-    own = dict(options)
-    opening = {key: own.pop(key) for key in (*LOADING, "task") if key in own}
-    source = open_source(name, **opening)
+    source = open_source(name, **{key: options[key] for key in (*LOADING, "task") if key in options})
     chosen: list[Any] = [
-        indices_of(key, own.pop(key, None)) if wanted is None else wanted
+        indices_of(key, options.get(key)) if wanted is None else wanted
         for key, wanted in (("layers", layers), ("heads", heads))
     ]
-    residue = own.pop("residue", None)
-    reading = read_source(source, given, own)
-    reading.residue = residue
+    reading = read_source(source, given, options)
+    reading.residue = options.get("residue")
     return view_of(title_of(source), reading, *chosen)
 
 

@@ -3,6 +3,7 @@
 import platform
 import shlex
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -54,8 +55,10 @@ def without_folder(path: str) -> str:
 
 
 def is_local(where: str) -> bool:
-    """Tell whether a file or folder of that name is here."""
-    return bool(where) and Path(where).exists()
+    """Tell whether a file or folder of that name is here; a text may be too long for the name of one."""
+    with suppress(OSError):
+        return bool(where) and Path(where).exists()
+    return False
 
 
 def data_name(where: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from tqdm import tqdm
 
 from qkv.scripts.common.tables import PLAIN
@@ -32,7 +33,8 @@ def intervals(evaluation: Evaluation, resamples: int, seed: int) -> Intervals:
     drawn = intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
     for name, value in values.items():
         if name in SHARES and None not in right and math.isclose(value, sum(right) / len(right)):
-            ranges[name] = wilson(sum(right), len(right))
+            share = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
+            ranges[name] = float(share.low), float(share.high)
         elif bounds := bounds_of(name, value, drawn.get(name), evaluation):
             ranges[name] = bounds
     return ranges
@@ -52,13 +54,6 @@ def bounds_of(
         return None
     width = scale * width_of(name, evaluation)
     return max(value - width, -scale if is_difference else 0.0), min(value + width, scale)
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a share."""
-    middle, whole = right + Z_SQUARED / 2, count + Z_SQUARED
-    half = math.sqrt(Z_SQUARED * (right * (count - right) / count + Z_SQUARED / 4))
-    return max((middle - half) / whole, 0.0), min((middle + half) / whole, 1.0)
 
 
 def width_of(name: str, evaluation: Evaluation) -> float:

@@ -102,13 +102,10 @@ def outputs_of(task: Task, model: Any, records: Sequence[Record]) -> Iterator[tu
         batch = batch_of(task, model, records)
         outputs = model(**model_inputs(batch), **no_cache(model))
         losses = losses_of_rows(task, model, outputs, batch["labels"])
-        for row, loss in enumerate(losses if losses is not None else ()):
-            own = slice(row, row + 1)
-            yield (
-                SimpleNamespace(logits=outputs.logits[own], loss=loss),
-                {key: each[own] for key, each in batch.items()},
-            )
         if losses is not None:
+            for row, loss in enumerate(losses):
+                own = {key: each[row : row + 1] for key, each in batch.items()}
+                yield SimpleNamespace(logits=outputs.logits[row : row + 1], loss=loss), own
             return
     for record in records:
         batch = batch_of(task, model, [record])

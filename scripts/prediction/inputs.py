@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of, stored_media_of
 from qkv.scripts.data.examples import InvalidRecord, Record
@@ -44,7 +45,7 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     path, medium = Path(given).expanduser(), source.medium
     if given == STANDARD_INPUT:
         return of_values("text", sys.stdin.read().splitlines(), Path())
-    if not exists(path):
+    if not is_local(str(path)):
         return shell_text(given, medium, options)
     folder = path.parent if path.is_file() else path
     files, left = ([path], Counter[str]()) if path.is_file() else files_below(path)
@@ -60,14 +61,6 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     left.update(Path(name).suffix.lower() or name for name in {*names} - {*named})
     say_left_out(path, left)
     return of_values(medium, named, folder)
-
-
-def exists(path: Path) -> bool:
-    """Tell whether there is a file or folder; a text may be too long for the name of one."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def shell_text(given: str, medium: str, options: Options) -> Table:

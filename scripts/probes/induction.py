@@ -41,13 +41,9 @@ def induction_score(
     tokens = repeated_tokens(model, length, sequences, seed)
     with evaluating(model), capture_attention(model, queries=slice(tokens.shape[1] // 2, None)) as captured:
         model(**one_pass(model, {"input_ids": tokens}))
-    return torch.stack([repetition_attention(record.weights) for record in captured])
-
-
-def repetition_attention(weights: Tensor) -> Tensor:
-    """Average the attention of a repeated sequence to the token after each first occurrence: (B, H, N, 2 N) -> (H,)."""
-    after = weights.float().diagonal(offset=1, dim1=-2, dim2=-1)
-    return after.mean((0, 2))
+    # Of repeated tokens, the weights of the token after each first occurrence: (B, H, N, 2 N) -> (B, H, N).
+    after = [record.weights.float().diagonal(offset=1, dim1=-2, dim2=-1) for record in captured]
+    return torch.stack([each.mean((0, 2)) for each in after])
 
 
 def repeated_tokens(model: Any, length: int | None = None, sequences: int = SEQUENCES, seed: int = 0) -> Tensor:

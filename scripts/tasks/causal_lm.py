@@ -90,9 +90,7 @@ class TargetLM(CausalLM):
         """Join each text, a start token, its target and an end token."""
         tokenizer = self.tokenizer
         prompts = [np.append(row, tokenizer.bos_token_id) for row in tokenize(tokenizer, self.corpus.texts[split])]
-        answers = [
-            np.append(row, tokenizer.eos_token_id) for row in tokenize(self.tokenizer, self.corpus.targets[split])
-        ]
+        answers = [np.append(row, tokenizer.eos_token_id) for row in tokenize(tokenizer, self.corpus.targets[split])]
         both = [np.concatenate(pair) for pair in zip(prompts, answers, strict=True)]
         labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(prompts, answers, strict=True)]
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})

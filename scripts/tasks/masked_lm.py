@@ -94,8 +94,7 @@ class MaskedLM(Task):
 
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
         """Return loss and accuracy by predicted token, and the perplexity."""
-        by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
-        return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
+        return super().reduce(sums, answers) | measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
 
     def prompt(self) -> str:
         words = super().prompt().replace("{", "{{").replace("}", "}}").split()[:WORDS]

@@ -27,14 +27,13 @@ class TokenClassification(Task):
 
     def __init__(self, recipe: Recipe, data: TaggedWords) -> None:
         self.tagged, self.length = data, recipe.text.length
-        texts = [" ".join(words) for words in data.words.get("train", [])]
-        self.tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE)
+        joined = {name: [" ".join(words) for words in rows] for name, rows in data.words.items()}
+        self.tokenizer = tokenizer_for(recipe, joined.get("train", []), ENCODER_TEMPLATE)
         self.fills = {"input_ids": padding_of(self.tokenizer), **dict.fromkeys(("labels", "_tags", "_read"), IGNORED)}
         self.entities = all(name == "O" or name[:2] in ("B-", "I-") for name in data.names)
         metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
         splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}
         config = config_fields(self.tokenizer, max_position_embeddings=self.length)
-        joined = {name: [" ".join(words) for words in rows] for name, rows in data.words.items()}
         lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in joined.items()}
         cut = count_truncated(lengths, self.length)
         super().__init__(data, splits, self.tokenizer, config, list(data.names), metrics, truncated=cut)
