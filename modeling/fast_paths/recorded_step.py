@@ -20,7 +20,9 @@ from ..stack import Stack
 from .stack_step import GIVEN, StackStep, is_one_token, stack_steps
 
 # A recording holds so many tokens, or a multiple; is made at this step in succession; and a stack has no more of them.
-TOKENS, PATIENCE, MOST = 256, 4, 4
+TOKENS, PATIENCE, MOST = 256, 4, 2
+# Bytes of keys and values, which stay with the model, from which on a step is long enough to hide what starts it.
+LARGEST = 2**30
 
 Step = Callable[[], Tensor]
 
@@ -199,8 +201,10 @@ def can_record(ids: Tensor, mask: object, cache: Cache, options: dict[str, Any])
     """Return True for a step on tensors of an accelerator, of a decoder alone, whose cache holds every token."""
     kind = ids.device.type
     grows = all(isinstance(layer, GrowingLayer) and layer.is_initialized for layer in cache.layers)
+    if not grows or sum(layer.cached[0][:, :, :1].nbytes for layer in layers_of(cache)) * 2 * room_for(cache) > LARGEST:
+        return False
     plain = (mask is None or isinstance(mask, Tensor)) and all(options.get(name) is None for name in GIVEN)
-    return kind in RECORDERS and grows and plain and not torch.is_autocast_enabled(kind)
+    return kind in RECORDERS and plain and not torch.is_autocast_enabled(kind)
 
 
 def recorded_steps(model: nn.Module) -> dict[nn.Module, RecordedStep]:

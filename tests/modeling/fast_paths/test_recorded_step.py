@@ -72,7 +72,7 @@ def test_tokens_and_scores(
     assert_plain(model, attention_mask=mask)
     first = len(replays)
     assert_plain(model, attention_mask=mask, input_ids=IDS.flip(1))  # by the recordings of the first
-    assert 0 < first < len(replays) - first and {3} == set(replays)
+    assert 0 < first <= len(replays) - first and {3} == set(replays)
     assert len(RECORDINGS[model.model]) == (
         1 if room == 256 else 3
     )  # one of each four tokens, in which two steps are alike
@@ -136,6 +136,16 @@ def test_caches_of_other_kinds_are_computed(replays: list[int], fields: dict[str
     with torch.autocast("cpu", torch.bfloat16):
         generated(build())
     assert not replays
+
+
+def test_large_caches_are_computed(replays: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build()
+    cache = generated(model, return_dict_in_generate=True).past_key_values
+    calls, size = len(replays), sum(layer.keys[:, :, :1].nbytes * 2 * 256 for layer in cache.layers)
+    for largest, steps in ((size - 1, 0), (size, STEPS - recorded_step.PATIENCE)):
+        monkeypatch.setattr(recorded_step, "LARGEST", largest)
+        generated(model)
+        assert len(replays) - calls == steps
 
 
 def test_masks_and_positions_are_checked() -> None:
