@@ -73,9 +73,7 @@ def test_tokens_and_scores(
     first = len(replays)
     assert_plain(model, attention_mask=mask, input_ids=IDS.flip(1))  # by the recordings of the first
     assert 0 < first <= len(replays) - first and {3} == set(replays)
-    assert len(RECORDINGS[model.model]) == (
-        1 if room == 256 else 3
-    )  # one of each four tokens, in which two steps are alike
+    assert len(RECORDINGS[model.model]) == (1 if room == 256 else MOST)
 
 
 @pytest.mark.parametrize(
