@@ -15,6 +15,7 @@ from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES, read_rows
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"),
           "test": ("test", "testing", "eval")}  # fmt: skip
 WORDS = {word for names in SPLITS.values() for word in names}
+COMPANIONS = {"image", "images", "imgs", "mask", "masks", "label", "labels", "annotations"}  # of segmentation
 SYSTEM = ("__MACOSX", "Thumbs.db", "desktop.ini")  # names that Windows and macOS add
 
 
@@ -75,13 +76,7 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     has_tables = any(ending(path) in TABLES for path in known)
     texts = [path for path in known if ending(path) not in IMAGES]
     # A few texts about images, such as README.txt, are left out.
-    known = (
-        texts
-        if has_tables
-        else known
-        if 10 * len(texts) > len(known)
-        else [path for path in known if path not in texts]
-    )
+    known = texts if has_tables else known if 10 * len(texts) > len(known) else sorted({*known} - {*texts})
     nested, named = has_split_folders(known, root), dict[str, list[Path]]()
     for path in known:
         named.setdefault(split_of(path, root, nested=nested) or "", []).append(path)
@@ -145,6 +140,9 @@ def folder_labels(files: Mapping[str, Sequence[Path]], root: Path) -> dict[Path,
     levels = (level for level in range(shallowest) if len({parts[level] for parts in folders.values()}) > 1)
     level = next(levels, shallowest - 1)
     labels = {path: parts[level] for path, parts in folders.items()}
+    if len(names := {name.lower() for name in labels.values()}) > 1 and names <= COMPANIONS:
+        both = " and ".join(sorted(names))
+        raise ValueError(f"{root}: folders called {both} are no classes; name images and classes or boxes in a table")
     if inner := {parts[level + 1] for parts in folders.values() if len(parts) > level + 1}:
         classes, deeper = (", ".join(sorted(names)[:4]) for names in (set(labels.values()), inner))
         say_once(f"{root}: classes are the folders {classes}; folders in them, {deeper}, are none")

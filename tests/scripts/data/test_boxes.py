@@ -59,6 +59,7 @@ def changed(part: str, place: int | None = None, **fields: Any) -> Callable[[dic
     return change
 
 
+@pytest.mark.costly(8)
 @pytest.mark.parametrize(
     ("change", "rows"),
     [

@@ -39,6 +39,7 @@ def classes_of(where: Any, *words: str) -> tuple[Counter[str], Any]:
 TWO = dict.fromkeys(("cat", "dog"), 24)
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize(
     ("folders", "counts", "names"),
     [
@@ -65,6 +66,9 @@ def test_folders_that_may_be_either_are_a_question(tmp_path: Path) -> None:
     pictures(tmp_path, "train/cat", "train/dog", "unlabelled")
     with raises_sentence("train", "unlabelled"):
         infer(str(tmp_path))
+    pictures(tmp_path / "segments", "images", "masks")
+    with raises_sentence("images", "masks"):
+        infer(str(tmp_path / "segments"))
 
 
 def test_recordings_alone_are_said_to_need_a_table(tmp_path: Path) -> None:
