@@ -6,14 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import transformers
-from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from ..configuration import CONFIGS
-from .attention import SelfAttention
 from .base import QkvPreTrainedModel
-from .context import LayerContext
 
 SCRIPTS = f"{__package__.rpartition('.')[0]}.scripts"
 # Where an Auto class has several models for a config, `architectures` decides, or it is the first.
@@ -58,12 +55,10 @@ def register_adapters() -> None:
         for config_class in CONFIGS if targets else ():
             table[config_class.model_type] = LAYER_NORMS + PAIR_NORMS if "norm" in targets else targets
     prompts = import_module("peft.tuners.adaption_prompt.config").TRANSFORMERS_MODEL_CONFIG
-    prompts["qkv_decoder"] = prompts["llama"]._replace(compute_query_states=rotated_queries)
-
-
-def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
-    """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
-    return model.placed(hidden, context)[0]
+    # LLaMA-Adapter reads the rotated queries of an attention.
+    prompts["qkv_decoder"] = prompts["llama"]._replace(
+        compute_query_states=lambda model, hidden, context, **others: model.placed(hidden, context)[0]
+    )
 
 
 def check_source(source: object, options: dict[str, object]) -> dict[str, object]:

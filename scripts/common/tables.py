@@ -32,6 +32,7 @@ def format_range(name: str, values: Sequence[float]) -> str:
 
 def scaled(number: float, unit: str) -> str:
     """Format a number with its thousands as a letter."""
+    number = float(f"{number:.3g}")  # 999.9 is a thousand
     power = min(int(math.log10(number) // 3), 6) if number >= 1 else 0
     return f"{number / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
 

@@ -7,6 +7,7 @@ import pytest
 
 import qkv
 from qkv.scripts.cli import main
+from qkv.scripts.common.tables import scaled
 
 SMALL = "hidden_size=32 num_hidden_layers=1 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
 
@@ -19,6 +20,11 @@ def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFix
     (plan,), total = found["plans"], found["parameters"]["total"]
     assert plan["setup"]["split"] == 4 and found["example"] == {"tokens": 32} and f"{total:,}" in printed
     assert plan["plain"]["memory"]["weights"] < 4 * total
+
+
+def test_sizes_have_three_digits_and_a_letter() -> None:
+    sizes = {0: "0 B", 999: "999 B", 12_345: "12.3 kB", 999_700_000: "1 GB"}
+    assert {size: scaled(size, "B") for size in sizes} == sizes
 
 
 @pytest.mark.slow
