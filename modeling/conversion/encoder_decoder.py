@@ -149,9 +149,7 @@ T5_STACK: Fields = {
     **renames("num_hidden_layers=num_layers norm_eps=layer_norm_epsilon"),
     **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
     # Both are saved, and theirs computes with the second.
-    "hidden_act": Codec(
-        "feed_forward_proj", lambda name, theirs: one_spelling(theirs["dense_act_fn"]), feed_forward_proj
-    ),
+    "hidden_act": Codec("feed_forward_proj", lambda _, theirs: one_spelling(theirs["dense_act_fn"]), feed_forward_proj),
     "feed_forward": Codec(
         "feed_forward_proj", lambda name, theirs: "glu" if name.startswith("gated-") else "mlp", feed_forward_proj
     ),
