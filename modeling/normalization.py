@@ -62,7 +62,8 @@ class Residual(nn.Module):
 
     def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True) -> None:
         super().__init__()
-        self.clamp = config.float16_clamp if config.float16_clamp == "branch" else None
+        # A layer sets that of its last branch.
+        self.clamp: str | None = "branch" if config.float16_clamp == "branch" else None
         self.norm = NORMS[config.norm](config) if normed else nn.Identity()
         scale = config.layer_scale
         self.initial_scale = float(scale or 0.0)

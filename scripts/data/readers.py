@@ -190,6 +190,9 @@ def coco_rows(content: Mapping[str, Any], path: Path) -> Iterator[Row]:
     places = [path.absolute().parents[up] / inner for up in (0, 1) for inner in ("", "images", word, f"images/{word}")]
     try:
         names = {str(each["id"]): str(each["name"]) for each in content["categories"]}
+        if len(different := {*names.values()}) < len(content["categories"]):
+            held = f"{len(content['categories'])} categories with {len(different)} names"
+            raise ValueError(f"{path} has {held}; give each category another id and name")
         for each in content["annotations"]:
             kind = names.get(str(each["category_id"]), InvalidRecord(f"category_id {each['category_id']} has no name"))
             entry = {"bbox": each.get("bbox"), "category": kind} | ({"iscrowd": 1} if each.get("iscrowd") else {})

@@ -75,11 +75,9 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
 
 def tell_of_others(source: ModelSource, files: Collection[str]) -> None:
     """Print the files beside the model that do not go along, apart from those that a training writes."""
-    folder = None if isinstance(source, PreTrainedModel) else Path(source).expanduser()
-    beside = sorted(path.name for path in folder.iterdir()) if folder else []
+    beside = [] if isinstance(source, PreTrainedModel) else sorted(os.listdir(Path(source).expanduser()))
     known = [OF_RUNS, *(f"({kind})$" for kind in PUBLISHED.values())]
-    others = [name for name in beside if name not in files and not any(re.match(kind, name) for kind in known)]
-    if others:
+    if others := [name for name in beside if name not in files and not any(re.match(kind, name) for kind in known)]:
         say(f"left out, as of no kind that a published model needs: {', '.join(others)}")
 
 

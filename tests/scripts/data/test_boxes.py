@@ -17,6 +17,7 @@ from qkv.scripts.data.boxes import BEYOND, CROWDS, UNSTATED, check_objects, insi
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.image_data import object_classes, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.loading import read
 
 BOX = [40, 5, 15, 10]
 COUNT = 30
@@ -85,6 +86,12 @@ def test_each_entry_of_coco_is_right_or_a_bad_record(change: Any, rows: list[int
     data = objects_of(coco(tmp_path, change))
     assert [line["row"] for line in data.invalid_records.skipped] == rows
     assert sum(map(len, data.tables.values())) == COUNT - sum(row <= COUNT for row in rows) and data.labels == ["red"]
+
+
+@pytest.mark.parametrize("change", [{"id": 90}, {"name": "red"}])
+def test_categories_of_one_id_or_name_are_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+    with raises_sentence("2 categories", "annotations.json"):
+        read(str(coco(tmp_path, changed("categories", 1, **change))))
 
 
 def test_crowds_cuts_and_images_without_objects_are_counted(tmp_path: Path) -> None:
