@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from errors import raises_sentence
 from qkv.scripts.data.image_data import check_objects, read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.validation import check_image
@@ -101,6 +102,16 @@ def test_crowds_are_no_objects_and_empty_pictures_stay(tmp_path: Path) -> None:
 
     _, found = boxes_of(tmp_path, crowded)
     assert {name: len(own) for name, own in found.items()} == {str(n): int(n % 3 > 0) for n in range(COUNT)}
+
+
+def test_ids_of_joined_files_are_compared(tmp_path: Path) -> None:
+    def texts(content: dict[str, Any]) -> None:
+        for each in content["annotations"]:
+            each["image_id"] = str(each["image_id"])
+
+    assert all(len(own) == 1 for own in boxes_of(tmp_path / "texts", texts)[1].values())
+    with raises_sentence("row 1", "the id 0"):
+        boxes_of(tmp_path / "twice", lambda content: content["images"][1].update(id=0))
 
 
 def test_mirrored_boxes_keep_their_object_and_their_order() -> None:
