@@ -59,6 +59,16 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
     assert data.labels == ["cat", "dog"] and len(data.train) + sum(map(len, data.splits.values())) == 20
 
 
+def test_colours_below_transparency_are_read_and_counted(tmp_path: Path) -> None:
+    for number in range(20):
+        stored = np.random.default_rng(number).integers(0, 255, (24, 24, 4), dtype=np.uint8)
+        stored[:12, :, 3] = 0
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.fromarray(stored).save(path := tmp_path / "ab"[number % 2] / f"{number}.png")
+        assert pixels(path) == stored[0, :, :3].tolist()  # as pipelines of transformers read them
+    assert list(read_images(infer(str(tmp_path), LOOSE)[0]).read.mended.values()) == [20]
+
+
 SIZE = (60, 40)
 COUNT = 30
 
