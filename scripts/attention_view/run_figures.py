@@ -73,8 +73,9 @@ def different_examples(task: Any) -> dict[str, Batch]:
     examples: dict[str, Batch] = {}
     for number in range(min(SCANNED, len(split))):
         batch = task.collate(split.__getitems__([number]), None)
-        if len(examples) < SHOWN:
-            examples.setdefault(title_of(task, batch), batch)
+        examples.setdefault(title_of(task, batch), batch)
+        if len(examples) == SHOWN:
+            break
     return examples
 
 

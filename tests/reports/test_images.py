@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from errors import raises_sentence
 from qkv.scripts.data.image_data import check_objects, read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.validation import check_image
@@ -58,6 +59,16 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
     assert data.labels == ["cat", "dog"] and len(data.train) + sum(map(len, data.splits.values())) == 20
 
 
+def test_colours_below_transparency_are_read_and_counted(tmp_path: Path) -> None:
+    for number in range(20):
+        stored = np.random.default_rng(number).integers(0, 255, (24, 24, 4), dtype=np.uint8)
+        stored[:12, :, 3] = 0
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.fromarray(stored).save(path := tmp_path / "ab"[number % 2] / f"{number}.png")
+        assert pixels(path) == stored[0, :, :3].tolist()  # as pipelines of transformers read them
+    assert list(read_images(infer(str(tmp_path), LOOSE)[0]).read.mended.values()) == [20]
+
+
 SIZE = (60, 40)
 COUNT = 30
 
@@ -101,6 +112,16 @@ def test_crowds_are_no_objects_and_empty_pictures_stay(tmp_path: Path) -> None:
 
     _, found = boxes_of(tmp_path, crowded)
     assert {name: len(own) for name, own in found.items()} == {str(n): int(n % 3 > 0) for n in range(COUNT)}
+
+
+def test_ids_of_joined_files_are_compared(tmp_path: Path) -> None:
+    def texts(content: dict[str, Any]) -> None:
+        for each in content["annotations"]:
+            each["image_id"] = str(each["image_id"])
+
+    assert all(len(own) == 1 for own in boxes_of(tmp_path / "texts", texts)[1].values())
+    with raises_sentence("row 1", "the id 0"):
+        boxes_of(tmp_path / "twice", lambda content: content["images"][1].update(id=0))
 
 
 def test_mirrored_boxes_keep_their_object_and_their_order() -> None:

@@ -112,3 +112,31 @@ def test_decimal_commas_are_numbers(tmp_path: Path) -> None:
     corpus = corpus_of(table(tmp_path / "x.csv", "text;score\n" + "\n".join(halves)))
     found = [number for split in corpus.numbers.values() for number in split]
     assert sorted(found) == [number + 0.5 for number in range(COUNT)]
+
+
+def test_quotes_of_tsv_join_no_rows(tmp_path: Path) -> None:
+    rows = read(table(tmp_path / "x.tsv", 'text\tlabel\n"To be\tgood\nfine\tbad\nnot to be"\tbad\nx "y"\tgood\n'))
+    assert rows["text"][:] == ['"To be', "fine", 'not to be"', 'x "y"']
+    assert rows["label"][:] == ["good", "bad", "bad", "good"]
+    (row,) = read(table(tmp_path / "y.tsv", 'text\tlabel\n"one ""and""\nthe same"\tgood\n'))
+    assert row["text"] == 'one "and"\nthe same'
+
+
+def test_a_key_twice_is_named(tmp_path: Path) -> None:
+    with raises_sentence("row 1", "'label'"):
+        read(table(tmp_path / "x.jsonl", '{"text": "a", "label": "x", "label": "y"}\n'))
+
+
+def test_utf_sixteen_without_its_mark_is_named(tmp_path: Path) -> None:
+    path, text = tmp_path / "x.csv", "text,label\na,x\n"
+    with raises_sentence(str(path), "utf-16-le"):
+        read(table(path, text, "utf-16-le"))
+    assert read(str(path), encoding="utf-16-le")["text"][:] == ["a"]
+
+
+@pytest.mark.parametrize("names", [["pos", "pos ", " neg", "neg"], ["caf\u00e9", "cafe\u0301"]])
+def test_classes_that_look_alike_are_said(names: list[str], tmp_path: Path, capsys: Any) -> None:
+    rows = "".join(f"some words {number},{names[number % len(names)]}\n" for number in range(COUNT))
+    assert {*corpus_of(table(tmp_path / "x.csv", "text,label\n" + rows)).names} == {*names}
+    said = capsys.readouterr().err
+    assert all(ascii(name) in said for name in names)

@@ -83,11 +83,10 @@ def listed(path: Path) -> dict[str, Any]:
 
 def describe_files(folder: Path) -> Manifest:
     """Return the parts of a manifest that follow from the files."""
-    versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
     stated = stated_releases(folder)
     return {
         "format": FORMAT,
-        "versions": {name: str(version) for name, version in versions.items()},
+        "versions": {library.__name__: str(library.__version__) for library in (qkv, torch, transformers)},
         "files": {path.relative_to(folder).as_posix(): listed(path) for path in file_paths(folder)},
         **({} if stated is None else {RELEASES: stated}),
     }
