@@ -146,9 +146,9 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     have = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "id") or "none"
     if not likely:
         raise ValueError(
-            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class (a "
-            "folder of its name, in train and test if these are splits), a caption or boxes, beside recordings texts, "
-            "or name columns, as in text.column=title text.label=kind or text.column=question text.target=answer"
+            f"{where} has no columns that a task is known for; they are {have}; add texts, beside images a class (or "
+            "folders of classes, in train and test if these are splits), a caption or boxes, beside recordings texts, "
+            "or name columns, as in text.column=title text.label=kind or text.target=answer"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:

@@ -149,7 +149,7 @@ def test_objects_without_boxes_are_no_captions(tmp_path: Path) -> None:
     for n in range(COUNT):
         photo(tmp_path / f"{n}.png", n)
     rows = [{"image": f"{n}.png", "objects": {"boxes": [BOX], "labels": [n]}} for n in range(COUNT)]
-    with raises_sentence("objects", "boxes"):
+    with raises_sentence("objects", "a caption or boxes"):
         infer(str(write_rows(tmp_path / "x.jsonl", rows)))
 
 
