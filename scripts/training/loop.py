@@ -110,7 +110,7 @@ class Loop:
         own = own if accelerator.num_processes == 1 else own.to(accelerator.device)
         *counts, tokens, stop, save = reduce_sum(accelerator, own)
         num_items_in_batch = torch.stack(counts).to(accelerator.device) if len(counts) > 1 else counts[0]
-        if num_items_in_batch.device != accelerator.device:
+        if num_items_in_batch.device.type != accelerator.device.type:
             num_items_in_batch = num_items_in_batch.item()
         losses = []
         options = no_cache(accelerator.unwrap_model(self.model, keep_torch_compile=False))
