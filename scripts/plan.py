@@ -73,7 +73,7 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
         strategy=strategy,
         batch=arguments.batch or 1,
         accumulate=accumulate,
-        precision=arguments.precision or (with_precision(recipe).compute.precision if recipe else "bf16"),
+        precision=arguments.precision or (with_precision(recipe).compute.precision or "fp32" if recipe else "bf16"),
         split=math.gcd(world, NODE, *heads),
     )
     if recipe is None or arguments.batch:
