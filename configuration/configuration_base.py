@@ -125,16 +125,6 @@ def refuse_field(config_class: "type[QkvConfig]", name: str, *, typed: bool) -> 
         raise ValueError(f"{absent}; leave it out, or set it on the finished config")
 
 
-def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object, *, typed: bool) -> None:
-    """Raise ValueError on an unknown field; warn of a misspelt one of a config that is read, and keep its others."""
-    try:
-        config_class.check_spelling(name, typed=typed)
-    except ValueError as error:
-        if not reading_saved.get():
-            raise
-        logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
-
-
 def pop_changes(config_class: "type[QkvConfig]", typed: dict[str, object]) -> dict[str, object]:
     """Take the fields out of what was typed beside a saved config, and return them."""
     own = {field.name for field in fields(config_class)}
@@ -218,10 +208,18 @@ class QkvConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
-        """Raise ValueError on a misspelt field among the extras, and on a wrong number of labels."""
+        """Raise ValueError on a misspelt field among the extras, and on a wrong number of labels.
+
+        A config that is read keeps a misspelt field, with a warning.
+        """
         typed = not reading_saved.get() and "model_type" not in extras  # which nobody types, but every saved dict has
         for name, value in extras.items():
-            check_or_warn(type(self), name, value, typed=typed)
+            try:
+                self.check_spelling(name, typed=typed)
+            except ValueError as error:
+                if not reading_saved.get():
+                    raise
+                logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or not 1 <= labels <= 10**6):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")

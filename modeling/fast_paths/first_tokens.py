@@ -79,7 +79,7 @@ def narrowed(context: LayerContext, index: Tensor) -> LayerContext:
     if isinstance(mask, DocumentMask):
         tokens = len(index) // len(mask.masks)
         first = torch.arange(tokens)[None]
-        dense = (each.rows_of(first) if isinstance(each, WindowMask) else each for each in mask.masks)
+        dense = (each.rows_of(first + each.span.query) if isinstance(each, WindowMask) else each for each in mask.masks)
         own = [None if each is None else each[:, :, :tokens] for each in dense]
         first_of_rows = Documents(torch.arange(len(index)), [tokens] * len(own), (len(own), tokens))
         mask = DocumentMask(first_of_rows, mask.keys, [*own])

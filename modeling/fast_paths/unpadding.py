@@ -5,8 +5,8 @@ Position encodings and patterns act on positions and places in the padded batch.
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -120,33 +120,26 @@ def is_faster(config: StackConfig, documents: Documents) -> bool:
 
 
 def document_masks(config: StackConfig, documents: Documents, layout: TokenLayout, positions: Tensor) -> AttentionMasks:
-    """Build the masks of packed documents from the rules for the padded batch, at the places of its real tokens."""
-    whole = replace(layout, tokens=layout.tokens.expand(documents.shape), documents=None)
-    places = documents.index.split(documents.lengths)
+    """Build the masks of packed documents, whose rules count the real tokens of each."""
+    tokens = documents.pack(layout.tokens.int().expand(documents.shape))
+    packed = TokenLayout(None, tokens, None, None if layout.marked is None else documents.pack(layout.marked))
+    row, places = torch.zeros(1, dtype=torch.long), torch.arange(len(documents.index)).split(documents.lengths)
     masks: dict[str, Mask] = {}
     for pattern in first_layers(config):
-        predicate, shortcuts = mask_rule(config, pattern, whole)
+        predicate, shortcuts = mask_rule(config, pattern, packed)
         plain = shortcuts["allow_is_causal_skip"] or shortcuts["allow_is_bidirectional_skip"]
         window = shortcuts["local_size"]
         own: list[Tensor | WindowMask | None] = []
         for place in places:
-            row, column = place[:1] // documents.shape[1], place % documents.shape[1]
-            reach, length = int(column[-1] - column[0]), len(place)
-            if plain and (window is None or reach < window):
+            start, length = int(place[0]), len(place)
+            if plain and (window is None or length <= window):
                 own.append(None)
                 continue
-            near = window_of_document(config, pattern, whole.part(row, column)) if reach + 1 == length else None
-            own.append(near or cast(Tensor, predicate(row, row, column[:, None], column[None]))[None, None])
+            near = window_mask(config, pattern, predicate, packed, TokenRange(start, length, start, length))
+            own.append(near or cast(Tensor, predicate(row, row, place[:, None], place))[None, None])
         masks[pattern] = DocumentMask(documents, documents, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
     return AttentionMasks(positions, longest, masks)
-
-
-def window_of_document(config: StackConfig, pattern: str, layout: TokenLayout) -> WindowMask | None:
-    """Build the window mask of a document whose tokens (1, T) follow each other."""
-    length = layout.tokens.shape[1]
-    predicate, _ = mask_rule(config, pattern, layout)
-    return window_mask(config, pattern, predicate, layout, TokenRange(0, length, 0, length))
 
 
 def has_large_bias(config: StackConfig, documents: Documents) -> bool:
@@ -157,21 +150,15 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
     return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)
 
 
-class PackedBatch(NamedTuple):
-    """The documents of a batch, their masks, and the packed memory of cross-attention."""
-
-    documents: Documents
-    masks: AttentionMasks
-    memory: Memory
-
-
 class DocumentPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    def __init__(self, stack: StackParts, inputs: StackInputs, batch: PackedBatch) -> None:
-        super().__init__(stack, inputs, batch.masks)
-        self.documents, self.packed_memory = batch.documents, batch.memory
-        self.packed = Embedded(batch.documents.pack(inputs.embedded.hidden))
+    def __init__(
+        self, stack: StackParts, inputs: StackInputs, masks: AttentionMasks, documents: Documents, memory: Memory
+    ) -> None:
+        super().__init__(stack, inputs, masks)
+        self.documents, self.packed_memory = documents, memory
+        self.packed = Embedded(documents.pack(inputs.embedded.hidden))
 
     @classmethod
     def of(cls, stack: StackParts, inputs: StackInputs) -> "DocumentPlan | None":
@@ -190,7 +177,7 @@ class DocumentPlan(Plan):
             return None
         positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, inputs.packing.position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-        return cls(stack, inputs, PackedBatch(documents, masks, Memory(*packed)))
+        return cls(stack, inputs, masks, documents, Memory(*packed))
 
     @property
     def embedded(self) -> Embedded:

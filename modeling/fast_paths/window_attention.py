@@ -95,8 +95,10 @@ class Scores(NamedTuple):
 
 def attend_in_windows(heads: tuple[Tensor, ...], mask: WindowMask, scores: Scores) -> Tensor:
     """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
-    count = heads[0].shape[1]
-    heads = tuple(repeat_heads(each, count // each.shape[1]).transpose(1, 2) for each in heads)
+    groups = heads[0].shape[1] // heads[1].shape[1]
+    if groups > 1:
+        heads = (heads[0], *(each.repeat_interleave(groups, dim=1) for each in heads[1:]))
+    heads = tuple(each.transpose(1, 2) for each in heads)
     if torch.compiler.is_compiling():
         return attend_together(heads, mask, scores)
     # In memory tokens come before heads, and chunks of them are views.
@@ -116,11 +118,6 @@ def attend_together(heads: tuple[Tensor, ...], mask: WindowMask, scores: Scores)
         scores = scores._replace(bias=rows.expand(batch, -1, -1, -1, -1).transpose(0, 1).flatten(1, 2))
     together = tuple(each.transpose(0, 1).flatten(1, 2) for each in heads)
     return attend_in_chunks(together, mask, 0, scores).unflatten(1, (batch, count)).transpose(0, 1)
-
-
-def repeat_heads(heads: Tensor, groups: int) -> Tensor:
-    """Give each query head a key-value head: (B, G, S, K) -> (B, H, S, K)."""
-    return heads if groups == 1 else heads.repeat_interleave(groups, dim=1)
 
 
 def of_row(values: Tensor, row: int) -> Tensor:

@@ -46,11 +46,12 @@ class Reach(NamedTuple):
     drawn: bool = False
 
 
-def reaches(config: StackConfig) -> dict[str, Reach]:
-    """Return the reach of each pattern that has one; a config asks for a window where a pattern needs one."""
+def reach_of(config: StackConfig, pattern: str) -> Reach | None:
+    """Return how far a pattern reaches; None where any token may see any other."""
+    # A config asks for a window where a pattern needs one.
     window, block, columns = (config.sliding_window or 1) - 1, config.block_size, config.grid_columns
     square = (columns + 1) * (config.grid_kernel // 2)
-    return {
+    reaches = {
         "sliding": Reach(window),
         "dilated": Reach(window, step=config.dilation),
         "block_sparse": Reach(2 * block - 1, first=block),
@@ -59,11 +60,7 @@ def reaches(config: StackConfig) -> dict[str, Reach]:
         "row": Reach(columns, first=config.text_length),
         "convolutional": Reach(square, first=config.text_length),
     }
-
-
-def reach_of(config: StackConfig, pattern: str) -> Reach | None:
-    """Return how far a pattern reaches; None where any token may see any other."""
-    reach = reaches(config).get(pattern)
+    reach = reaches.get(pattern)
     return None if reach is None else reach._replace(first=max(reach.first, config.num_global_tokens))
 
 
@@ -75,11 +72,6 @@ def tokens_for_all(config: StackConfig, reach: Reach, layout: TokenLayout) -> Te
     summaries = is_summary(config, layout.tokens)
     summaries = summaries if layout.padding is None else summaries & layout.padding
     return summaries if chosen is None else summaries | chosen
-
-
-def drawn_count(config: StackConfig, reach: Reach, queries: int) -> int:
-    """Return how many keys are drawn for a chunk of queries, the same one twice where two blocks draw it."""
-    return len(block_starts(config, queries)) * config.num_random_blocks * config.block_size if reach.drawn else 0
 
 
 def block_starts(config: StackConfig, queries: int) -> list[int]:
@@ -167,7 +159,8 @@ def is_sparse(config: StackConfig, pattern: str, span: TokenRange, apart: int = 
     reach = reach_of(config, pattern)
     if reach is None:
         return False
-    apart += drawn_count(config, reach, QUERIES)
+    if reach.drawn:  # the same key twice where two blocks draw it
+        apart += len(block_starts(config, QUERIES)) * config.num_random_blocks * config.block_size
     width = reach.near * (1 if config.causal else 2) + QUERIES + apart
     chunks = reach.step * -(-span.queries // (QUERIES * reach.step))
     pairs = chunks * QUERIES * width * (COPYING if apart else 1)

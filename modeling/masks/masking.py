@@ -7,17 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
     and_masks,
     bidirectional_mask_function,
     causal_mask_function,
-    or_masks,
 )
 
 from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
@@ -39,16 +38,7 @@ class SparseMask(ABC):
     """A mask that hides so much that attention is computed in parts, each by an ordinary attention function."""
 
     @abstractmethod
-    def attend(
-        self,
-        function: Callable[..., tuple[Tensor, Tensor | None]],
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: "SparseMask",
-        **options: object,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, function: Any, module: Any, *heads: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
         """Attend as functions of transformers do: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K), weights or None."""
 
 
@@ -202,7 +192,7 @@ def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
         window = config.sliding_window or 0
         predicates = [lambda batch, head, query, key: (query - key).abs() < window]
     if chosen is not None:
-        predicates = [or_masks(*predicates, touches(chosen.expand(tokens.shape)))]
+        predicates = [touches(chosen.expand(tokens.shape), *predicates)]
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:

@@ -94,13 +94,7 @@ def block_sparse_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     Shapes: token_index (B, S), counted without padding -> predicate
     """
     blocks = token_index // config.block_size
-
-    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        query_block, key_block = blocks[batch, query], blocks[batch, key]
-        near = (query_block - key_block).abs() <= 1
-        return near | (key_block == 0) | (query_block == 0)
-
-    return linked
+    return touches(blocks == 0, by_distance(blocks, lambda distance: distance <= 1))
 
 
 def random_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
@@ -193,22 +187,16 @@ def convolutional_pattern(config: StackConfig, token_index: Tensor) -> Predicate
 
 def grid_pattern(config: StackConfig, token_index: Tensor, linked: Callable[[Tensor], Tensor]) -> Predicate:
     """Admit pairs by their distance in reading order, and all pairs with a token of the text."""
-
-    def admits(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        first, second = token_index[batch, query], token_index[batch, key]
-        return linked((first - second).abs()) | (first < config.text_length) | (second < config.text_length)
-
-    return admits
+    return touches(token_index < config.text_length, by_distance(token_index, linked))
 
 
-def touches(chosen: Tensor) -> Predicate:
-    """Admit pairs with a chosen token (B, S), which attends to all and to which all attend.
+def touches(chosen: Tensor, linked: Predicate) -> Predicate:
+    """Admit linked pairs, and those with a chosen token (B, S), which attends to all and to which all attend.
 
     Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (d), https://arxiv.org/abs/2004.05150; Ainslie et al. 2020,
         ETC, §3.1, https://arxiv.org/abs/2004.08483
     """
-
-    return lambda batch, head, query, key: chosen[batch, query] | chosen[batch, key]
+    return lambda batch, head, query, key: linked(batch, head, query, key) | chosen[batch, query] | chosen[batch, key]
 
 
 PATTERNS: dict[str, Callable[[StackConfig, Tensor], Predicate]] = {

@@ -53,11 +53,6 @@ class TokenLayout:
     documents: Tensor | None
     marked: Tensor | None = None
 
-    def part(self, row: Tensor, columns: Tensor) -> "TokenLayout":
-        """Return the layout (1, T) of real tokens of one row that stand in these columns (T,)."""
-        marked = None if self.marked is None else self.marked[row, columns][None]
-        return TokenLayout(None, self.tokens[row, columns][None].int(), None, marked)
-
     def first(self, count: int) -> Tensor | None:
         """Return which tokens are the first of their document, or marked as global (B or 1, S); None where none are."""
         first = self.tokens < count if count else None

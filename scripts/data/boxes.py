@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from operator import ne
 from typing import Any
 
 from qkv.scripts.data.examples import InvalidRecord, Record
@@ -64,8 +65,6 @@ def likely_form(box: Sequence[float], width: float, height: float) -> str:
     forms = {
         "parts of its sides": max(box) <= 1,
         "[left, top, right, bottom]": left < right <= width + SLACK and top < bottom <= height + SLACK,
-        "[center x, center y, width, height]": right / 2 <= left <= width - right / 2
-        and bottom / 2 <= top <= height - bottom / 2,
     }
     return next((f"; it fits as {form}" for form, fits in forms.items() if min(box) >= 0 and fits), "")
 
@@ -86,13 +85,11 @@ def upright(image: Any, objects: Sequence[Box], frame: Mapping[str, Any]) -> tup
         raise InvalidRecord(f"turned by EXIF orientation {orientation}: boxes may be in either frame; save it upright")
     is_unstated = orientation > 1 and stated is None and bool(objects)
     hint = "; EXIF turns the image, so state width and height" if is_unstated else ""
-    placed = [inside(box, stated or turned, hint) for box, _ in objects]
-    mended = {
-        BEYOND: sum(new != box for new, (box, _) in zip(placed, objects, strict=True)),
-        UNSTATED: int(is_unstated),
-    }
-    placed = [turned_box(box, stored, orientation) for box in placed] if is_stored else placed
-    return [(box, name) for box, (_, name) in zip(placed, objects, strict=True)], mended
+    placed = [(inside(box, stated or turned, hint), name) for box, name in objects]
+    mended = {BEYOND: sum(map(ne, placed, objects)), UNSTATED: int(is_unstated)}
+    if is_stored:
+        placed = [(turned_box(box, stored, orientation), name) for box, name in placed]
+    return placed, mended
 
 
 def inside(box: list[float], size: Sequence[float], hint: str) -> list[float]:

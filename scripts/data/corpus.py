@@ -49,10 +49,9 @@ class DataSet:
 
 @dataclass(frozen=True)
 class SpeechData(DataSet):
-    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub, or in tables by split."""
+    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub."""
 
     where: str
-    tables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

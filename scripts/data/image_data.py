@@ -29,13 +29,7 @@ from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
 from qkv.scripts.data.splits.duplicates import file_sketches
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.validation import (
-    Checks,
-    check_class,
-    check_image,
-    check_label,
-    check_text,
-)
+from qkv.scripts.data.validation import Checks, check_class, check_image, check_label, check_text
 from qkv.scripts.recipes.schema import Recipe
 
 

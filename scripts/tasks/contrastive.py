@@ -102,8 +102,7 @@ class Contrastive(Task):
         if not record:
             return {}
         captions = [self.captions[record["caption"]], *self.captions]
-        offered = [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]
-        return {"prompt": offered}
+        return {"prompt": [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]}
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:

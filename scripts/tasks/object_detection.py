@@ -15,7 +15,7 @@ from qkv.modeling.heads.matching import corners
 from qkv.scripts.common.extras import require
 from qkv.scripts.data.boxes import Box, check_objects
 from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.data.image import unpadded_boxes
+from qkv.scripts.data.image import turned_box, unpadded_boxes
 from qkv.scripts.data.image_data import ObjectData
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
@@ -26,6 +26,7 @@ MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as 
 DRAWN, PER_ROW = 12, 6  # images that are drawn with the predictions
 MIN_SCORE = 0.5  # of a prediction that is drawn
 FLIP = 0.5  # the probability that a training image is mirrored
+MIRRORED = 2  # the orientation of such an image in EXIF
 PICTURE = {"objects.png": "Detections in images of the test split, with scores; dashed: ground truth"}
 
 
@@ -80,9 +81,7 @@ class ObjectDetection(Task):
 
 def mirror(image: Image.Image, objects: Sequence[Box]) -> tuple[Image.Image, list[Box]]:
     """Mirror an image and its boxes."""
-    return ImageOps.mirror(image), [
-        ([image.width - left - width, top, width, height], label) for (left, top, width, height), label in objects
-    ]
+    return ImageOps.mirror(image), [(turned_box(box, image.size, MIRRORED), label) for box, label in objects]
 
 
 def coco(objects: Sequence[Box]) -> dict[str, Any]:

@@ -107,9 +107,7 @@ class SpeechRecognition(Task):
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
-        tables = data.tables
-        if not tables:
-            data, tables = read_recordings(recipe, data)
+        data, tables = read_recordings(recipe, data)
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
@@ -202,8 +200,7 @@ def read_recordings(recipe: Recipe, data: SpeechData) -> tuple[SpeechData, dict[
     tables = division.of_tables(tables)
     if recipe.text.column != "text":
         tables = {name: table.rename_column(recipe.text.column, "text") for name, table in tables.items()}
-    facts = {name: facts[name] for name in ("invalid_records", "read")}
-    return replace(data, **facts, report=division.report), tables
+    return replace(data, invalid_records=facts["invalid_records"], read=read, report=division.report), tables
 
 
 def check_length(audio: Any, length: Any) -> None:

@@ -134,7 +134,6 @@ def test_the_frame_is_the_one_that_any_table_states(form: str, tmp_path: Path) -
         ([40, 5, 55, 15], "[left, top, right, bottom]"),
         ([0.7, 0.25, 0.25, 0.25], "parts of its sides"),
         ([0, 0, 1, 1], "parts of its sides"),
-        ([50, 30, 20, 20], "[center x, center y, width, height]"),
         ([-9, 5, 15, 10], "[left, top, width, height]"),
     ],
 )
