@@ -27,7 +27,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.train import complete
 from qkv.scripts.training.early_stopping import LOWER_IS_BETTER
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.resume import FREE, LOCK, lock
+from qkv.scripts.training.resume import FREE, LOCK, lock_training
 from qkv.scripts.training.run import load_task, train
 
 TRIALS = 20
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> None:
     folder = Path(recipe.output.folder or f"runs/{recipe.name}-sweep-{datetime.now():%Y%m%d-%H%M%S}")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:
-        lock(file, folder)
+        lock_training(file, folder)
         study = open_study(folder, typed)
         for row in grid[len(study.trials) :]:
             study.enqueue_trial(row)
@@ -120,7 +120,7 @@ def tell_of_stopped_sweep(where: str, words: list[str]) -> None:
     """Print which sweep of these words was stopped, for one that starts anew because it names no `out=`."""
     for folder in sorted(Path().glob(where), reverse=True):
         with suppress(OSError, ValueError), (folder / LOCK).open("a") as file:
-            lock(file, folder)  # or it is running
+            lock_training(file, folder)  # or it is running
             if any(not trial.state.is_finished() for trial in open_study(folder, words).trials):
                 say(f"{folder} is this sweep, stopped before its end; this command with out={folder} goes on there")
                 return

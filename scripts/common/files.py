@@ -114,18 +114,22 @@ def locked(folder: Path, target: Path) -> Iterator[None]:
     """Lock a folder until the block or its process ends; FileExistsError where another process has it locked."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise FileExistsError(f"another process writes {target}; wait for it, or name another folder") from None
-    except (ImportError, OSError):  # a system or a file system without locks
-        pass
-    try:
+        lock(descriptor, "flock", f"another process writes {target}; wait for it, or name another folder")
         yield
     finally:
         os.close(descriptor)
+
+
+def lock(descriptor: int, function: str, refusal: str) -> None:
+    """Lock a file or folder by a function of fcntl until it is closed or the process ends, however it ends."""
+    try:
+        import fcntl
+
+        getattr(fcntl, function)(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise FileExistsError(refusal) from None
+    except (ImportError, OSError):  # a system or a file system without locks
+        return
 
 
 @contextmanager

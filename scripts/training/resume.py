@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
-from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.common.files import RECORD, lock, write_atomically
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
@@ -54,23 +54,13 @@ def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
 
     folder = run_on_main(accelerator, opened)
     with (folder / CHECKPOINTS / LOCK).open("a") as file:
-        run_on_main(accelerator, lambda: lock(file, folder))
+        run_on_main(accelerator, lambda: lock_training(file, folder))
         yield folder
 
 
-def lock(file: IO[str], folder: Path) -> None:
-    """Lock a file until it is closed or its process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has none
-        return
-    try:
-        # Not flock: data workers would hold it for seconds after a training that was killed.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        raise FileExistsError(f"another training writes to {folder}; wait for it, or give another out=") from None
-    except OSError:  # a file system without locks
-        return
+def lock_training(file: IO[str], folder: Path) -> None:
+    """Lock the file of a training or a sweep; not by flock, which data workers would hold for seconds after a kill."""
+    lock(file.fileno(), "lockf", f"another training writes to {folder}; wait for it, or give another out=")
 
 
 def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
@@ -80,7 +70,7 @@ def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
     for path in sorted(found, reverse=True):
         folder = path.parents[2]
         with suppress(OSError, ValueError, KeyError), (folder / CHECKPOINTS / LOCK).open("a") as file:
-            lock(file, folder)  # or it is being trained
+            lock_training(file, folder)  # or it is being trained
             check_same_training(state := json.loads(path.read_text(encoding="utf-8")), record, folder)
             if not (folder / RECORD).exists():
                 done = f"step {state['step']} of {state['recipe']['max_steps']}"
