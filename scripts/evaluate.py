@@ -15,7 +15,7 @@ from qkv.scripts.common.files import check_empty, staged, write_atomically
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import format_metric, print_table
 from qkv.scripts.data.read_report import counted
-from qkv.scripts.data.splits.seen import USED, read_seen, used_in
+from qkv.scripts.data.splits.seen import USED, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import METHOD, compare, intervals
 from qkv.scripts.prediction.evaluated_data import run_test, table_test
@@ -42,22 +42,19 @@ def run(arguments: Namespace) -> None:
     evaluation, *others = [evaluated(each, arguments) for each in (source, other) if each]
     task, seed = evaluation.task, options.get("seed", 0)
     resamples = options.get("resamples", SLOW_RESAMPLES if "average_precision" in task.metrics else RESAMPLES)
-    metrics = measured(evaluation, resamples, seed)
+    title = f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals"
+    metrics = measured(title, evaluation, resamples, seed)
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
                       "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
              "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
              "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
-    print_metrics(f"{source.name} on {len(evaluation.rows):,} rows, with 95 % intervals", metrics)
     facts |= details(evaluation, source, resamples, seed)
     if other:
         differences = compare(evaluation, others[0], resamples, seed)
-        seen = used_in(task.data.report, read_seen(other.folder))
-        facts["against"] = {
-            "model": without_folder(other.name),
-            "differences": differences,
-            "seen": seen and count_seen(seen, other.name),
-        }
+        seen = used_in(other.folder, task.data.report)
+        counts = seen and count_seen(seen, other.name)
+        facts["against"] = {"model": without_folder(other.name), "differences": differences, "seen": counts}
         print_metrics(f"minus {other.name}", differences)
     with staged(folder) as made:
         write_report(made, evaluation, facts)
@@ -77,15 +74,17 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     return evaluate_rows(source, task)
 
 
-def measured(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Return each metric with its interval."""
+def measured(title: str, evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return and print each metric with its interval."""
     ranges = intervals(evaluation, resamples, seed)
-    return {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+    metrics = {name: {"value": value, "interval": ranges.get(name)} for name, value in evaluation.metrics().items()}
+    print_metrics(title, metrics)
+    return metrics
 
 
 def details(evaluation: Evaluation, source: Source, resamples: int, seed: int) -> dict[str, Any]:
     """Return and print the scores of each class, and the rows that the model was trained on; None where unknown."""
-    task, seen = evaluation.task, used_in(evaluation.task.data.report, read_seen(source.folder))
+    task, seen = evaluation.task, used_in(source.folder, evaluation.task.data.report)
     if classes := class_scores([answer for own in evaluation.answers for answer in own], task.labels, task.metrics):
         print_table("class by class", {name: line_of(own) for name, own in [*classes.items()][:MOST_CLASSES]})
     facts = seen and count_seen(seen, source.name) | mark_seen(evaluation, seen, resamples, seed)
@@ -109,9 +108,7 @@ def mark_seen(evaluation: Evaluation, seen: list[str], resamples: int, seed: int
     others = evaluation.of_rows([number for number, name in enumerate(seen) if not name])
     if len(others.rows) in (0, len(seen)):
         return {}
-    metrics = measured(others, resamples, seed)
-    print_metrics(f"on the other {len(others.rows):,} rows", metrics)
-    return {"metrics of the others": metrics}
+    return {"metrics of the others": measured(f"on the other {len(others.rows):,} rows", others, resamples, seed)}
 
 
 def default_folder(source: Source, given: str | None) -> Path:

@@ -177,7 +177,7 @@ class DocumentPlan(Plan):
             return None
         positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, inputs.packing.position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-        return cls(stack, inputs, masks, documents, Memory(*packed))
+        return cls(stack, inputs, masks, documents, packed)
 
     @property
     def embedded(self) -> Embedded:
@@ -195,12 +195,10 @@ class DocumentPlan(Plan):
         return self.documents.restore(hidden)
 
 
-def pack_memory(
-    documents: Documents, memory: Tensor | None, mask: Tensor | None
-) -> tuple[Tensor | None, DocumentMask | None] | None:
+def pack_memory(documents: Documents, memory: Tensor | None, mask: Tensor | None) -> Memory | None:
     """Pack the memory of cross-attention; return None unless each row is one document with one memory."""
     if memory is None:
-        return None, None
+        return Memory()
     if mask is not None and mask.ndim != 2:
         return None
     check_memory_mask(mask, memory)
@@ -209,4 +207,4 @@ def pack_memory(
     rows = (documents.index // documents.shape[1]).unique().tolist()
     if not len(documents.lengths) == len(rows) == len(read.lengths) == len(memory):
         return None
-    return read.pack(memory), DocumentMask(documents, read, [None] * len(rows))
+    return Memory(read.pack(memory), DocumentMask(documents, read, [None] * len(rows)))

@@ -99,11 +99,16 @@ def lay_out(
 ) -> TokenLayout:
     """Find padding and packed documents, and count the tokens of each document."""
     padding = pad_to_keys(padding_mask, hidden, sizes)
-    tokens = count_tokens(hidden, sizes, padding)
+    if padding is None:
+        tokens = torch.arange(sizes.total, device=hidden.device)[None]
+    else:
+        tokens = (padding.cumsum(-1) - 1).clamp(min=0)
     check_position_ids(hidden, packing.position_ids)
     documents = find_documents(hidden, sizes, padding, packing)
     check_documents(documents, hidden, packing)
-    tokens = tokens if documents is None else restart_at_documents(tokens, documents)
+    if documents is not None:
+        starts = F.pad(documents.diff() != 0, (1, 0), value=True)
+        tokens = tokens - torch.where(starts, tokens, 0).cummax(-1).values
     marked = mark_global(packing.global_attention_mask, hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
 
@@ -129,13 +134,6 @@ def pad_to_keys(attention_mask: Tensor | None, hidden: Tensor, sizes: MaskSizes)
         return None
     check_padding_mask(attention_mask, hidden, sizes.past, sizes.length)
     return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(sizes.total - attention_mask.shape[1], 0)))
-
-
-def count_tokens(hidden: Tensor, sizes: MaskSizes, padding: Tensor | None) -> Tensor:
-    """Count the real tokens before each key (B or 1, S)."""
-    if padding is None:
-        return torch.arange(sizes.total, device=hidden.device)[None]
-    return (padding.cumsum(-1) - 1).clamp(min=0)
 
 
 def token_positions(
@@ -200,9 +198,3 @@ def check_documents(documents: Tensor | None, hidden: Tensor, packing: Packing) 
         raise ValueError(
             "seq_idx or cu_seq_lens_k differs from the documents of position_ids or cu_seq_lens_q; leave it out"
         )
-
-
-def restart_at_documents(tokens: Tensor, documents: Tensor) -> Tensor:
-    """Restart the count of tokens at 0 with each document: 2 x (B or 1, S) -> (B, S)."""
-    starts = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0), value=True)
-    return tokens - torch.where(starts, tokens, 0).cummax(-1).values

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, lock, write_atomically
-from qkv.scripts.common.phases import is_first_process, say
+from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
@@ -39,11 +39,12 @@ SHARE = 0.03  # of the time, for saving by the clock
 
 
 @contextmanager
-def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
+def locked_folder(recipe: Recipe, accelerator: Accelerator, record: dict[str, Any]) -> Iterator[Path]:
     """Open and lock a new or empty run folder, or one to resume; FileExistsError for other content or another lock."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
 
     def opened() -> Path:
+        tell_of_stopped_run(recipe, record)
         folder = Path(recipe.output.folder or value_of_first_attempt("out", f"runs/{recipe.name}-{stamp}"))
         ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (CHECKPOINTS, RECORD))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -65,7 +66,7 @@ def lock_training(file: IO[str], folder: Path) -> None:
 
 def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
     """Print which run of the same training was stopped, for a training that starts anew because it names no `out=`."""
-    is_new = recipe.output.folder is None and recipe.output.resume == "auto" and is_first_process()
+    is_new = recipe.output.folder is None and recipe.output.resume == "auto"
     found = Path("runs").glob(f"{escape(recipe.name)}-*/{CHECKPOINTS}/*/{STATE}") if is_new else ()
     for path in sorted(found, reverse=True):
         folder = path.parents[2]

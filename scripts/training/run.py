@@ -40,13 +40,7 @@ from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, describe, read_lines, read_metrics, write_record
-from qkv.scripts.training.resume import (
-    CheckpointManager,
-    finished_record,
-    locked_folder,
-    should_save,
-    tell_of_stopped_run,
-)
+from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
 from qkv.scripts.training.schedule import with_max_steps
 from qkv.scripts.training.signals import SignalHandler
 
@@ -156,8 +150,7 @@ def train(
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
-    tell_of_stopped_run(recipe, record)
-    with locked_folder(recipe, accelerator) as folder:
+    with locked_folder(recipe, accelerator, record) as folder:
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
         if earlier is not None:

@@ -56,20 +56,17 @@ def text_sketches(texts: Mapping[str, Sequence[str]]) -> dict[str, list[Sketch]]
 
 def file_sketches(tables: Mapping[str, Dataset], column: Literal["image", "audio"]) -> dict[str, list[Sketch]]:
     """Sketch the files of a column of each split, in datasets' cache."""
-    fields: Any = {"input_columns": column, "features": FEATURES, "desc": "looking for duplicates"}
-    sketch = image_row if column == "image" else recording_row
-    mapped = {name: table.map(sketch, remove_columns=table.column_names, **fields) for name, table in tables.items()}
+    fields: Any = {"input_columns": column, "fn_kwargs": {"kind": column}, "features": FEATURES}
+    mapped = {
+        name: table.map(sketch_file, remove_columns=table.column_names, desc="looking for duplicates", **fields)
+        for name, table in tables.items()
+    }
     return {name: [Sketch(**row) for row in table] for name, table in mapped.items()}
 
 
-def image_row(value: Any) -> dict[str, Any]:
-    """Sketch an image as a row of a table."""
-    return sketch_image(check_image(value))._asdict()
-
-
-def recording_row(value: Any) -> dict[str, Any]:
-    """Sketch a recording as a row of a table."""
-    return sketch_bytes(wav_bytes(value))._asdict()
+def sketch_file(value: Any, kind: str) -> dict[str, Any]:
+    """Sketch an image or a recording as a row of a table."""
+    return (sketch_image(check_image(value)) if kind == "image" else sketch_bytes(wav_bytes(value)))._asdict()
 
 
 def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> tuple[dict[int, int], dict[int, int] | None]:

@@ -41,8 +41,9 @@ def write_seen(folder: Path, report: Mapping[str, Any], init: str | None) -> Non
         write_atomically(folder / SEEN, made.getvalue())
 
 
-def used_in(report: Mapping[str, Any], seen: Hashes) -> list[str] | None:
-    """Return the split of the training that holds each evaluated row, "" for none; None where that is not known."""
+def used_in(folder: Path, report: Mapping[str, Any]) -> list[str] | None:
+    """Return the split of a folder's training that holds each evaluated row, "" for none; None where not known."""
+    seen = read_seen(folder)
     if not seen or HASHES not in report:
         return None
     rows = report[HASHES]["test"]

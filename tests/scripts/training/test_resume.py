@@ -165,7 +165,7 @@ def test_finished_run_is_known_by_its_record(tmp_path: Path) -> None:
 
 
 def opened(*words: str) -> Path:
-    with locked_folder(load("digits", list(words)), Accelerator(cpu=True)) as folder:
+    with locked_folder(load("digits", list(words)), Accelerator(cpu=True), {}) as folder:
         return folder
 
 
