@@ -67,7 +67,7 @@ def column_types(records: Iterable[Record], stored: Mapping[str, Any] | None = N
                 kind = TYPES.get(type(value), "string")
                 if kind == "int64" and not -EXACT <= value <= EXACT:
                     kind = "wide" if -(2**63) <= value < 2**63 else "string"
-                types[media_of(value) or stored_media_of(value) or kind] += 1
+                types[media_of(value) or kind] += 1
     for types in seen.values():
         if "wide" in types and "float64" not in types:  # beside fractions it would lose digits, and becomes a text
             types["int64"] += types.pop("wide")
@@ -79,18 +79,15 @@ def column_types(records: Iterable[Record], stored: Mapping[str, Any] | None = N
 
 
 def media_of(value: Any) -> str | None:
-    """Return the medium of the file that a value names; None for another value."""
+    """Return the medium of the file that a value names or, as in parquet, stores; None for another value."""
+    if isinstance(value, Mapping):
+        data = value.get("bytes")
+        if isinstance(data, bytes) and data:
+            return "audio" if data.startswith(SOUND) and data[8:12] != b"WEBP" else "image"
+        value = value.get("path") if value.keys() == STORED else None
     if not isinstance(value, str) or len(value) > LONGEST_PATH:
         return None
     return MEDIA.get("".join(value.rstrip().rpartition(".")[1:]).lower())
-
-
-def stored_media_of(value: Any) -> str | None:
-    """Return the medium of a file that parquet stores as its bytes or path; None for other values."""
-    data = value.get("bytes") if isinstance(value, Mapping) else None
-    if not isinstance(data, bytes) or not data:
-        return media_of(value.get("path")) if isinstance(value, Mapping) and value.keys() == STORED else None
-    return "audio" if data.startswith(SOUND) and data[8:12] != b"WEBP" else "image"
 
 
 def with_fields(record: Record) -> Record:
@@ -221,7 +218,7 @@ class Column:
         if found := [kind for kind in ("bool", "list") if kind in self.holds]:
             return "class" if found == ["bool"] else "list"
         values = [value for value in self.sample if value not in (None, "")]
-        return "boxes" if any("bbox" in str(value) for value in values) else stored_media_of(values[0]) or "nested"
+        return "boxes" if any("bbox" in str(value) for value in values) else media_of(values[0]) or "nested"
 
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
@@ -241,15 +238,6 @@ class Flags(Column):
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__(",".join(column.name for column in columns))
-        ones = {column.name: sum(column.counts[each] for each in FLAGS if FLAGS[each]) for column in columns}
-        self.counts = Counter(ones)
-
-
-def as_numbers(values: Sequence[Any]) -> list[float] | None:
-    """Return the numbers of a column; None for texts, and for codes such as 007 or 1.10, whose spelling matters."""
-    present = [value for value in values if value is not None and value != ""]
-    numeric = Column("").add(present).is_numeric
-    return [number_of(value) or 0.0 for value in present] if numeric else None
 
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:

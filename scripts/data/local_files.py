@@ -165,7 +165,7 @@ def count_media(root: Path, tables: Sequence[Path], encoding: str) -> tuple[Coun
     rows = ((path.parent, record) for path in tables for _, record in read_rows(path, encoding=encoding))
     values = ((folder, value) for folder, record in rows if not isinstance(record, InvalidRecord)
               for value in with_fields(record).values())  # fmt: skip
-    files = (attempt(located, value, folder) for folder, value in values if media_of(value))
+    files = (attempt(located, value, folder) for folder, value in values if isinstance(value, str) and media_of(value))
     named = {os.path.normpath(file["path"]) for file in files if not isinstance(file, InvalidRecord)}
     unnamed = (path for path in media if os.path.normpath(path.absolute()) not in named)
     return Counter(ending(Path(path)) for path in named if Path(path).is_file()), Counter(map(ending, unnamed))

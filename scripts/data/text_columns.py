@@ -18,7 +18,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 from numpy.typing import NDArray
 
-from qkv.scripts.data.columns import BRACKETS, UNPAIRED, as_numbers
+from qkv.scripts.data.columns import BRACKETS, UNPAIRED, Column
 from qkv.scripts.data.corpus import STREAMED, Corpus, DataSet, Splits
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
@@ -137,7 +137,8 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
     kind, column = recipe.model.config.get("problem_type"), recipe.text.label
     if column is None or kind not in (None, "regression"):
         return {}
-    if kind is None and not any(number % 1 for number in as_numbers(tables["train"][column]) or ()):
+    labels = Column(column).add([] if kind else tables["train"][column][:])
+    if kind is None and ("whole" in labels.holds or not labels.is_numeric):
         return {}
     return {name: list(map(check_number, table[column])) for name, table in tables.items()}
 

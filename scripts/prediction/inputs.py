@@ -9,7 +9,7 @@ from typing import Any
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean, either
-from qkv.scripts.data.columns import LOCATED, NAMES, media_of, stored_media_of
+from qkv.scripts.data.columns import LOCATED, NAMES, media_of
 from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.data.local_files import files_below, say_left_out
 from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
@@ -116,7 +116,7 @@ def column_of(table: Table, source: Source, options: Options) -> str:
 def holds(table: Table, name: str, medium: str) -> bool:
     """Return whether a column names files of a medium, or stores them."""
     values = [row[name] for row in table.rows[:LOOKED_AT] if row.get(name) not in (None, "")]
-    return bool(values) and all(medium in (media_of(value), stored_media_of(value)) for value in values)
+    return bool(values) and all(media_of(value) == medium for value in values)
 
 
 def known(table: Table, name: str, role: str) -> str:

@@ -37,13 +37,12 @@ class TextTask(Task):
         texts = [*corpus.texts.get("train", []), *corpus.pairs.get("train", [])]
         pair = PAIR_TEMPLATE if corpus.pairs else ""
         self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=pair)
-        tokenizer = self.tokenizer
-        self.fills = {"input_ids": padding_of(tokenizer)}
+        self.fills = {"input_ids": padding_of(self.tokenizer)}
         self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
-        config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
+        config = config_fields(self.tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
         cut = count_truncated(self.whole_lengths, self.length)
-        super().__init__(corpus, splits, tokenizer, config, truncated=cut, **fields)
+        super().__init__(corpus, splits, self.tokenizer, config, truncated=cut, **fields)
 
     @abstractmethod
     def targets(self, split: str) -> Tensor:
@@ -130,12 +129,8 @@ class TextRegression(TextTask):
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.has_pretrained_head = is_regression(recipe.model.init)
         names = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}  # one score, as in transformers
-        super().__init__(
-            recipe,
-            corpus,
-            config={"problem_type": "regression", **names},
-            metrics=("mae", "rmse", "pearson", "spearman"),
-        )
+        config = {"problem_type": "regression", **names}
+        super().__init__(recipe, corpus, config=config, metrics=("mae", "rmse", "pearson", "spearman"))
 
     def targets(self, split: str) -> Tensor:
         """Return the numbers."""

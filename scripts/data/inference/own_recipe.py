@@ -82,7 +82,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     if not checked["holdout"] and not has_validation:
         del values["watch"]
     recipe = build(merged(values, given))
-    return recipe, shown(task, roles, columns, recipe, f"{'at least ' * (streaming and count == SAMPLE)}{count:,} rows")
+    return recipe, shown(task, roles, recipe, f"{'at least ' * (streaming and count == SAMPLE)}{count:,} rows")
 
 
 def described(data: Any, where: str) -> tuple[list[Column], int]:
@@ -270,18 +270,14 @@ def fields_of(roles: Roles) -> Fields:
     return {"text": text, "model": patches, "augment": {"shift": side / 16}}
 
 
-def shown(task: str, roles: Roles, columns: Sequence[Column], recipe: Recipe, rows: str) -> dict[str, str]:
+def shown(task: str, roles: Roles, recipe: Recipe, rows: str) -> dict[str, str]:
     """Return the table of inferred values; rows are named by the word that overrides them."""
     data, optimization, model = recipe.data, recipe.optimization, recipe.model
-    classes = roles["class"].counts if "class" in roles else {}
     image = model.config.get("vision_config", model.config)
-    used = {name for column in roles.values() for name in (column.name, *column.name.split(","))}
     lines = {
         "data": f"{data.source}, {rows}",
         "task": "masked-lm" if model.architecture.endswith("ForMaskedLM") else task,
         **{f"column of {role}": f"{column.name} ({column.kind})" for role, column in roles.items()},
-        "columns not used": ", ".join(column.name for column in columns if column.name not in used),
-        "classes": ", ".join(f"{name} {count}" for name, count in sorted(classes.items())[:12]),
         "architecture": model.architecture,
         "init": model.init or "",
         "learning_rate": f"{optimization.learning_rate:g}, as of a pretrained model" if model.init else "",

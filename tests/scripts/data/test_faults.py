@@ -20,7 +20,7 @@ from errors import raises_sentence
 from own_runs import write_rows
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.boxes import check_objects
-from qkv.scripts.data.columns import as_numbers
+from qkv.scripts.data.columns import Column, number_of
 from qkv.scripts.data.image_data import read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
@@ -143,7 +143,8 @@ def test_types_of_parquet_files_are_widened(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_are_columns_whose_spelling_says_no_more(values: list[Any], numbers: Any) -> None:
-    assert as_numbers(values) == numbers
+    assert Column("").add(values).is_numeric == (numbers is not None)
+    assert numbers is None or list(map(number_of, values)) == numbers
 
 
 @pytest.mark.parametrize("odd", ["n/a", "inf", "nan"])
@@ -348,7 +349,8 @@ def test_decimal_commas_and_dates(tmp_path: Path) -> None:
         csv.writer(file, delimiter=";").writerows([["text", "price", "day"], *rows])
     corpus = corpus_of(str(path))
     assert sorted(sum(corpus.numbers.values(), [])) == sorted(float(row[1].replace(",", ".")) for row in rows)
-    assert as_numbers(["1,5", "2", "-0,125"]) == [1.5, 2.0, -0.125] and as_numbers(["1,234", "2,500"]) is None
+    assert list(map(number_of, ["1,5", "2", "-0,125"])) == [1.5, 2.0, -0.125]
+    assert not Column("").add(["1,234", "2,500"]).is_numeric
     path.write_text("text;price\n" + "".join(f"a {n};1,{n}\n" for n in range(100, 140)))
     with raises_sentence("'1,100'", "price"):
         corpus_of(str(path), "text.label=price", "model.problem_type=regression")

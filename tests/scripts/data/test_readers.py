@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from errors import raises_sentence
-from qkv.scripts.data.columns import stored_media_of
+from qkv.scripts.data.columns import media_of
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.loading import read
 from qkv.scripts.data.readers import read_rows
@@ -162,4 +162,4 @@ def test_columns_hold_values_of_any_type(tmp_path: Path) -> None:
      (b"", None), (None, None)],
 )  # fmt: skip
 def test_the_kind_of_a_stored_file(value: bytes | None, kind: str | None) -> None:
-    assert stored_media_of({"bytes": value, "path": None}) == kind and stored_media_of(value) is None
+    assert media_of({"bytes": value, "path": None}) == kind and media_of(value) is None
