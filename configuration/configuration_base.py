@@ -208,10 +208,7 @@ class QkvConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
-        """Raise ValueError on a misspelt field among the extras, and on a wrong number of labels.
-
-        A config that is read keeps a misspelt field, with a warning.
-        """
+        """Raise ValueError on misspelt extras, of which one that is read has a warning, and on wrong num_labels."""
         typed = not reading_saved.get() and "model_type" not in extras  # which nobody types, but every saved dict has
         for name, value in extras.items():
             try:

@@ -153,12 +153,10 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
 class DocumentPlan(Plan):
     """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    def __init__(
-        self, stack: StackParts, inputs: StackInputs, masks: AttentionMasks, documents: Documents, memory: Memory
-    ) -> None:
+    def __init__(self, stack: StackParts, inputs: StackInputs, batch: tuple[Documents, AttentionMasks, Memory]) -> None:
+        self.documents, masks, self.packed_memory = batch
         super().__init__(stack, inputs, masks)
-        self.documents, self.packed_memory = documents, memory
-        self.packed = Embedded(documents.pack(inputs.embedded.hidden))
+        self.packed = Embedded(self.documents.pack(inputs.embedded.hidden))
 
     @classmethod
     def of(cls, stack: StackParts, inputs: StackInputs) -> "DocumentPlan | None":
@@ -177,7 +175,7 @@ class DocumentPlan(Plan):
             return None
         positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, inputs.packing.position_ids)
         masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-        return cls(stack, inputs, masks, documents, packed)
+        return cls(stack, inputs, (documents, masks, packed))
 
     @property
     def embedded(self) -> Embedded:
