@@ -6,7 +6,7 @@ packs its records, and starts over at its end. Its buffer is not saved: it is re
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -95,11 +95,16 @@ class Position:
     first: str = ""
 
 
+@dataclass
 class Shard:
     """One shard of a stream: an endless iterator of examples, with the position to resume from at any time."""
 
-    def __init__(self, stream: Stream, recipe: Recipe, number: int, start: dict[str, Any]) -> None:
-        self.stream, self.recipe, self.number = stream, recipe, number
+    stream: Stream
+    recipe: Recipe
+    number: int
+    start: InitVar[dict[str, Any]]
+
+    def __post_init__(self, start: dict[str, Any]) -> None:
         self.at, self.learnable = Position(**{**start, "waiting": list(start["waiting"])}), 0
 
     def state(self) -> dict[str, Any]:
