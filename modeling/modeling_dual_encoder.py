@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -151,4 +150,11 @@ def row_chunks(rows: dict[str, Tensor | None], size: int) -> Iterator[dict[str, 
 
 def joined(outputs: Sequence[Any]) -> Any:
     """Concatenate the outputs of the chunks of a batch by rows."""
-    return tree_map(lambda *parts: None if parts[0] is None else torch.cat(parts), *outputs)
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(outputs))
+    if isinstance(first, tuple):
+        return tuple(map(joined, zip(*outputs, strict=True)))
+    if first is None:
+        return None
+    return type(first)(**{name: joined([output[name] for output in outputs]) for name in first})

@@ -4,9 +4,8 @@ Shapes: B batch, S cached tokens, D hidden_size.
 """
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any, NamedTuple, cast
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,9 @@ from ..kernels.growing_cache import GrowingLayer, begins
 from ..stack import Stack
 from .stack_step import GIVEN, StackStep, is_one_token, stack_steps
 
-# A recording holds so many tokens, or a multiple; is made at this step in succession; and a stack has no more of them.
+# A recording holds so many tokens, or a multiple; is made at this step in succession; and no more of them are kept.
 TOKENS, PATIENCE, MOST = 256, 4, 2
-# Bytes of keys and values, which stay with the model, from which on a step is long enough to hide what starts it.
+# Bytes of keys and values from which on a step is long enough to hide what starts it.
 LARGEST = 2**30
 
 Step = Callable[[], Tensor]
@@ -67,18 +66,17 @@ class Recording:
 
     def __init__(self, stack: Stack, cache: Cache, token: OneToken) -> None:
         self.owner: ReferenceType[Cache] = ref(cache)
-        self.room, self.length, self.weights = room_for(cache), -1, addresses(stack)
+        self.room, self.length = room_for(cache), -1
         ids, _, positions = token
         self.ids, self.position_ids = ids.clone(), None if positions is None else positions.clone()
         self.mask = ids.new_ones(len(ids), self.room)
         self.cache = StaticCache(config=stack.config, max_cache_len=self.room)
         for layer, given in zip(self.layers, layers_of(cache), strict=True):
             layer.lazy_initialization(*given.cached)
-        model = ref(stack)  # whose recordings last as long as it does
 
         def step() -> Tensor:
             given = (self.ids, self.mask, self.position_ids, self.cache)
-            return cast(Any, model())(*given, use_cache=True).last_hidden_state
+            return cast(Any, stack)(*given, use_cache=True).last_hidden_state
 
         self.replay = RECORDERS[ids.device.type](step)  # writes to the memory, so before the cache stands there
         self.adopt(cache)
@@ -88,12 +86,12 @@ class Recording:
         """The layers of the recording's memory."""
         return cast("list[StaticLayer]", self.cache.layers)
 
-    def fits(self, stack: Stack, cache: Cache, token: OneToken) -> bool:
+    def fits(self, cache: Cache, token: OneToken) -> bool:
         """Return True where the recording computes a step of this cache, and no other cache uses its memory."""
         owner, dtypes = self.owner(), {cast(Tensor, each.keys).dtype for each in (self.layers[0], *layers_of(cache))}
         alike = (token.position_ids is None) == (self.position_ids is None) and len(dtypes) == 1
         sizes = (len(token.ids), room_for(cache)) == (len(self.ids), self.room)
-        return (owner is None or owner is cache) and alike and sizes and self.weights == addresses(stack)
+        return (owner is None or owner is cache) and alike and sizes
 
     def adopt(self, cache: Cache) -> None:
         """Let a cache stand in the recording's memory: (B, G, S, K) to the beginning of (B, G, room, K)."""
@@ -139,28 +137,22 @@ def show(layer: GrowingLayer, length: int) -> None:
     layer.written = layer.keys, layer.values = keys.narrow(2, 0, length), values.narrow(2, 0, length)
 
 
-def addresses(stack: Stack) -> list[int]:
-    """Return where the weights lie, which a recording reads there."""
-    return [weight.data_ptr() for weight in stack.parameters()]
-
-
 def room_for(cache: Cache) -> int:
     """Return the number of tokens in the memory of a recording for the next step of a cache."""
     return (cache.get_seq_length() // TOKENS + 1) * TOKENS
 
 
-# The recordings of each stack, the last used behind the others.
-RECORDINGS: WeakKeyDictionary[nn.Module, list[Recording]] = WeakKeyDictionary()
-CHOOSING = Lock()
-
-
 class RecordedStep:
-    """Stand in for a decoder stack: repeat a recorded step where one fits, else compute it."""
+    """Stand in for a decoder stack: repeat a recorded step where one fits, else compute it.
+
+    Its recordings end with it: between two calls of `generate` an adapter or a field may change the computation.
+    """
 
     def __init__(self, step: StackStep) -> None:
         self.step, self.stack = step, step.stack
         self.seen: tuple[int, int] = (0, 0)
         self.calls = 0
+        self.recordings: list[Recording] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> object:
         if not is_one_token(*args, **kwargs):
@@ -180,21 +172,18 @@ class RecordedStep:
 
     def recording(self, cache: Cache, token: OneToken) -> Recording | None:
         """Return a recording that holds the cache, after making one where steps repeat; None where none fits yet."""
-        with CHOOSING:
-            recordings = RECORDINGS.setdefault(self.stack, [])
-            given = (self.stack, cache, token)
-            found = next((each for each in recordings if each.fits(*given)), None)
-            if found is None:
-                sizes = (len(token.ids), room_for(cache))
-                self.calls = self.calls + 1 if sizes == self.seen else 1
-                self.seen = sizes
-                if self.calls < PATIENCE:
-                    return None
-                found = Recording(*given)
-                recordings[:] = [each for each in recordings if each.weights == found.weights][1 - MOST :] + [found]
-            elif not found.holds(cache):
-                found.adopt(cache)
-            return found
+        found = next((each for each in self.recordings if each.fits(cache, token)), None)
+        if found is None:
+            sizes = (len(token.ids), room_for(cache))
+            self.calls = self.calls + 1 if sizes == self.seen else 1
+            self.seen = sizes
+            if self.calls < PATIENCE:
+                return None
+            found, self.calls = Recording(self.stack, cache, token), 0
+            self.recordings = [*self.recordings[1 - MOST :], found]
+        elif not found.holds(cache):
+            found.adopt(cache)
+        return found
 
 
 def can_record(ids: Tensor, mask: object, cache: Cache, options: dict[str, Any]) -> bool:

@@ -40,6 +40,10 @@ class ChunkedCrossEntropy(autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "the loss of labels has no second derivative: compute it from the logits, without labels"
+            )
         slopes = [None if slope is None else slope * upstream[0].to(slope.dtype) for slope in ctx.saved_tensors]
         return *slopes, None, None
 

@@ -106,7 +106,7 @@ def test_recorded_steps_write_the_same_tokens(position: str, mask: str, dtype: t
         assert (scores[0] - scores[1]).abs().max() <= (1e-3 if dtype == torch.float32 else 0.5)
 
 
-def test_a_recording_survives_other_work() -> None:
+def test_recorded_tokens_stay_the_same_beside_other_work() -> None:
     model = build("decoder", position="rope").cuda().eval()
     how = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     first = model.generate(IDS[:, :8].cuda(), **how)

@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from transformers import DynamicCache
 import tiny
 from qkv.modeling import QkvDecoderForCausalLM
 from qkv.modeling.fast_paths import recorded_step
-from qkv.modeling.fast_paths.recorded_step import MOST, RECORDINGS, OneToken, Recording
+from qkv.modeling.fast_paths.recorded_step import MOST, OneToken, Recording
+from qkv.modeling.kernels.growing_cache import make_room
 
 pytestmark = pytest.mark.upstream
 
@@ -43,8 +45,28 @@ def replays() -> Iterator[list[int]]:
         yield rows
 
 
+@pytest.fixture(autouse=True)
+def recordings() -> Iterator[WeakSet[Recording]]:
+    """The recordings that are in use."""
+    made, begin = WeakSet[Recording](), Recording.__init__
+
+    def watched(self: Recording, *given: Any) -> None:
+        begin(self, *given)
+        made.add(self)
+
+    with mock.patch.object(Recording, "__init__", watched):
+        yield made
+
+
 def build(**fields: Any) -> Any:
     return tiny.jitter(QkvDecoderForCausalLM(tiny.decoder("gpt2", **fields))).eval()
+
+
+def with_room(model: Any) -> DynamicCache:
+    """Make a cache as `generate` does."""
+    cache = DynamicCache(config=model.config)
+    make_room(cache, 1)
+    return cache
 
 
 def generated(model: Any, *, fast: bool = True, steps: int = STEPS, **inputs: Any) -> Any:
@@ -70,10 +92,8 @@ def test_tokens_and_scores(
     monkeypatch.setattr(recorded_step, "PATIENCE", 2)
     model = build(position=position)
     assert_plain(model, attention_mask=mask)
-    first = len(replays)
-    assert_plain(model, attention_mask=mask, input_ids=IDS.flip(1))  # by the recordings of the first
-    assert 0 < first <= len(replays) - first and {3} == set(replays)
-    assert len(RECORDINGS[model.model]) == (1 if room == 256 else MOST)
+    lengths = range(IDS.shape[1] + 1, IDS.shape[1] + STEPS - 1)
+    assert replays == [3 for length in lengths if length % room]  # none at the first step of each room
 
 
 @pytest.mark.parametrize(
@@ -84,44 +104,43 @@ def test_caches_that_are_reordered_or_cropped(how: dict[str, Any]) -> None:
     assert_plain(build(position="rope"), input_ids=IDS[:rows], **how)
 
 
-def test_two_caches_at_a_time_have_two_recordings(replays: list[int]) -> None:
+def test_caches_in_turn_have_recordings_of_which_few_are_kept(recordings: WeakSet[Recording]) -> None:
+    model = build(position="rope")
+    caches = [with_room(model) for _ in range(MOST + 1)]
+    with torch.no_grad(), model.laid_out():
+        for step in range(6 * len(caches)):
+            row = step % len(caches)
+            place = {"past_key_values": caches[row], "use_cache": True}
+            logits = model(IDS[row : row + 1, step // len(caches)][None], **place).logits
+            assert len(recordings) <= MOST
+        assert len(recordings) == MOST
+    assert_close(logits[:, -1], model(IDS[row : row + 1]).logits[:, -1], rtol=1e-4, atol=1e-5)
+    gc.collect()
+    assert not recordings
+
+
+def test_a_cache_outlives_its_recording_and_goes_on(recordings: WeakSet[Recording]) -> None:
     model = build(position="rope")
     first = assert_plain(model)
-    kept = [layer.keys.clone() for layer in first.past_key_values.layers]
-    other = assert_plain(model, input_ids=IDS.flip(0))
-    assert len(RECORDINGS[model.model]) == 2
-    assert all(torch.equal(layer.keys, was) for layer, was in zip(first.past_key_values.layers, kept, strict=True))
+    gc.collect()
+    assert not recordings
     again = {"input_ids": first.sequences, "past_key_values": first.past_key_values}
     plain = generated(model, fast=False, input_ids=first.sequences)
     assert torch.equal(generated(model, **again).sequences, plain.sequences)
-    del first, other, again
-    gc.collect()
-    calls = len(replays)
+
+
+def test_a_changed_computation_is_recorded_anew() -> None:
+    model = build(position="rope")
     assert_plain(model)
-    assert len(RECORDINGS[model.model]) == 2 and len(replays) - calls == STEPS - 1
-
-
-def test_recordings_are_few_and_end_with_their_model() -> None:
-    model = build()
-    held = [generated(model, input_ids=IDS[:, : 2 + count]) for count in range(MOST + 2 - 1)]
-    assert len(held) > MOST == len(RECORDINGS[model.model])
-    before = len(RECORDINGS)
-    del model, held
-    gc.collect()
-    assert len(RECORDINGS) == before - 1
-
-
-def test_changed_weights_are_read_or_recorded_anew(replays: list[int]) -> None:
-    model = build()
-    generated(model)
+    for norm in (each for each in model.modules() if hasattr(each, "eps")):
+        norm.eps = 0.5  # weights stay where they are
+    assert_plain(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     assert_plain(model)
     model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
-    calls = len(replays)
     assert_plain(model)
-    assert len(replays) - calls == STEPS - recorded_step.PATIENCE and len(RECORDINGS[model.model]) == 1
 
 
 @pytest.mark.parametrize(
@@ -146,11 +165,13 @@ def test_large_caches_are_computed(replays: list[int], monkeypatch: pytest.Monke
         assert len(replays) - calls == steps
 
 
-def test_masks_and_positions_are_checked() -> None:
-    model, cache = build(), DynamicCache()
+def test_masks_and_positions_are_checked(replays: list[int]) -> None:
+    model = build()
+    cache = with_room(model)
     with torch.no_grad(), model.laid_out():
         for _ in range(6):
             model(IDS[:, :1], past_key_values=cache, use_cache=True)
+        assert replays
         for wrong in ({"attention_mask": torch.ones(3, 3)}, {"position_ids": torch.zeros(2, 1).long()}):
             with pytest.raises(ValueError, match="shape"):
                 model(IDS[:, :1], past_key_values=cache, use_cache=True, **wrong)

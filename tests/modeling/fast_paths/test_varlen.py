@@ -93,6 +93,9 @@ def test_boundaries_of_documents_are_read_on_the_device(kernel: mock.Mock) -> No
     ends = torch.tensor([0, 5, 6, 20, 36])
     assert_equal(model, input_ids=row, cu_seq_lens_q=ends, cu_seq_lens_k=ends, use_cache=False)
     assert kernel.call_args.args[3].tolist() == ends.tolist()
+    ends = torch.tensor([0, 5, 6, LENGTH])
+    assert_equal(model, input_ids=IDS, cu_seq_lens_q=ends, cu_seq_lens_k=ends, use_cache=False)
+    assert kernel.call_args.args[3].tolist() == [0, 5, 6, 12, 17, 18, 24, 29, 30, 36]
 
 
 CROSSED = [

@@ -181,3 +181,5 @@ def test_a_compiled_loss_and_frozen_weights() -> None:
             assert (one - other).abs().max() <= EXACT
     with torch.no_grad():
         assert (ChunkedCrossEntropy.apply(*given) - expected).abs() <= EXACT * 10
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(ChunkedCrossEntropy.apply(*given), hidden, create_graph=True)
