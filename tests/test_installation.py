@@ -23,7 +23,7 @@ from qkv.scripts import cli
 from qkv.scripts.common import extras
 from qkv.scripts.training.trackers import TRACKERS
 
-BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "transformers"}
+BASE = {"accelerate", "huggingface-hub", "numpy", "pyyaml", "safetensors", "torch", "transformers"}
 # The extras that the modules of a room may import at their top. Nothing else needs one.
 ROOMS = {
     "scripts/attention_view": ("train",),
