@@ -52,19 +52,22 @@ class SharedVocabularyMixin(QkvPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """Resize both tables, and `vocab_size` of both configs."""
+        """Resize both tables, and `vocab_size` of both configs; without a decoder its size stays, if it is another."""
         encoder, decoder = (getattr(self.config, side, self.config) for side in ("encoder", "decoder"))
         if new_num_tokens is None and pad_to_multiple_of is None:
             return super().resize_token_embeddings()
-        if encoder.vocab_size != decoder.vocab_size:
+        apart, both = encoder.vocab_size != decoder.vocab_size, self.config.is_encoder_decoder
+        if apart and both:
             raise ValueError(
                 f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
                 "new size cannot fit both; set vocab_size of encoder and decoder in a new config"
             )
-        if not self.config.share_embeddings:
+        if both and not self.config.share_embeddings:
             self.get_decoder().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        before = decoder.vocab_size
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        encoder.vocab_size = decoder.vocab_size = embeddings.num_embeddings
+        encoder.vocab_size = embeddings.num_embeddings
+        decoder.vocab_size = before if apart else embeddings.num_embeddings
         return embeddings
 
 

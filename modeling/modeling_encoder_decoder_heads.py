@@ -145,7 +145,7 @@ class SharedTable(nn.Module):
         self.embed_tokens = TokenFrontend(config)
 
 
-class QkvEncoderDecoderEncoderModel(SourceAndTarget):
+class QkvEncoderDecoderEncoderModel(SourceAndTarget, SharedVocabularyMixin):
     """Encode a text with the encoder alone: `input_ids -> encoder -> last_hidden_state (B, T, D)`.
 
     Checkpoints of every head of the family load, without the decoder's part. AutoModel loads what was
@@ -167,30 +167,9 @@ class QkvEncoderDecoderEncoderModel(SourceAndTarget):
             self.decoder = SharedTable(config.decoder)
         self.post_init()
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resize the table, and `vocab_size` of each config that described it."""
-        encoder, decoder = self.config.encoder, self.config.decoder
-        others = decoder.vocab_size if decoder.vocab_size != encoder.vocab_size else None
-        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        encoder.vocab_size = embeddings.num_embeddings
-        decoder.vocab_size = embeddings.num_embeddings if others is None else others
-        return embeddings
-
+    @inputs_of(QkvEncoderModel)
     @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: object,
-    ) -> BaseModelOutputWithPooling:
+    def forward(self, **inputs: object) -> BaseModelOutputWithPooling:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        given |= {"global_attention_mask": global_attention_mask}
-        outputs: BaseModelOutputWithPooling
-        outputs = self.encoder(**given, position_ids=position_ids, **{**self.recorded(), **kwargs})
+        outputs: BaseModelOutputWithPooling = self.encoder(**{**self.recorded(), **inputs})
         return outputs

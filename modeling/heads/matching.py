@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
+from transformers.image_transforms import center_to_corners_format
 from transformers.loss.loss_for_object_detection import HungarianMatcher
 
 from ...configuration.configuration_detection import QkvDetectionConfig
@@ -21,12 +22,6 @@ Objects = Sequence[dict[str, Tensor]]
 Pairs = list[tuple[Tensor, Tensor]]
 
 
-def corners(boxes: Tensor) -> Tensor:
-    """Convert (center x, center y, width, height) to (left, top, right, bottom)."""
-    center, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat((center - half, center + half), dim=-1)
-
-
 def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Compute the generalised intersection over union of boxes: 2 x (..., 4) -> (...).
 
@@ -35,7 +30,7 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
     Source: Rezatofighi et al. 2019, Generalized Intersection over Union, algorithm 1, https://arxiv.org/abs/1902.09630
     """
-    one, other = corners(boxes), corners(others)
+    one, other = center_to_corners_format(boxes), center_to_corners_format(others)
     sides = (torch.minimum(one, other)[..., 2:] - torch.maximum(one, other)[..., :2]).clamp(min=0)
     around = torch.maximum(one, other)[..., 2:] - torch.minimum(one, other)[..., :2]
     shared, whole = sides.prod(-1), around.prod(-1)

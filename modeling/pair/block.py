@@ -32,8 +32,6 @@ class PairOutput(BaseModelOutput):
 
     pair_hidden_state: Tensor | None = None
     msa_hidden_state: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
 
 
 @dataclass

@@ -131,19 +131,20 @@ class AttendedStep(GradientCheckpointingLayer):
         return state, context, weights
 
 
-class DotAttentionDecoder(AttentionDecoder):
-    """At each step read the mean of memory that the state before asks for, by its product with each of it.
+ALIGNMENTS = {"dot": DotAlignment, "additive": AdditiveAlignment}
 
-    Source: Bahdanau et al. 2015, §3.1, https://arxiv.org/abs/1409.0473; score: Luong et al. 2015, §3.1, eq. 8
+
+class AlignedDecoder(AttentionDecoder):
+    """At each step read the mean of memory that the state before asks for, by the scores of an alignment.
+
+    Source: Bahdanau et al. 2015, §3.1, https://arxiv.org/abs/1409.0473
     Shapes: (B, T, I), state (B, R, D), memory (B, S, M), keys (B, S, A) -> (B, T, D), state (B, R, D), contexts
         (B, T, M), weights (B, 1, T, S)
     """
 
-    alignment: ClassVar[type[DotAlignment]] = DotAlignment
-
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)
-        self.step = AttendedStep(config, self.alignment(config))
+        self.step = AttendedStep(config, ALIGNMENTS[config.attention](config))
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
         """Return the keys of all steps: (B, S, M) -> (B, S, A)."""
@@ -161,20 +162,10 @@ class DotAttentionDecoder(AttentionDecoder):
         return self.dropout(states[:, :, 0]), state, contexts, alignment[:, None]
 
 
-class AdditiveAttentionDecoder(DotAttentionDecoder):
-    """At each step read the mean of memory that a small network finds for the state before.
-
-    Source: Bahdanau et al. 2015, §3.1 and appendix A.1.2, https://arxiv.org/abs/1409.0473
-    Shapes: as `DotAttentionDecoder`
-    """
-
-    alignment = AdditiveAlignment
-
-
 ATTENTION_DECODERS: dict[str, type[AttentionDecoder]] = {
     "none": FixedContextDecoder,
-    "additive": AdditiveAttentionDecoder,
-    "dot": DotAttentionDecoder,
+    "additive": AlignedDecoder,
+    "dot": AlignedDecoder,
 }
 
 

@@ -16,7 +16,7 @@ KINDS = {
     "GatedDeltaAttention": "gated_delta",
     "LinearSelfAttention": "linear",
     "LinearCrossAttention": "linear",
-    "DotAttentionDecoder": "recurrent",
+    "AlignedDecoder": "recurrent",
     "GlobalSelfAttention": "global",
     "AxialAttention": "axial",
 }

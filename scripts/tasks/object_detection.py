@@ -10,8 +10,8 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import DetrImageProcessorPil
+from transformers.image_transforms import center_to_corners_format
 
-from qkv.modeling.heads.matching import corners
 from qkv.scripts.common.extras import require
 from qkv.scripts.data.boxes import Box, check_objects
 from qkv.scripts.data.examples import Batch, Record
@@ -60,8 +60,8 @@ class ObjectDetection(Task):
         sizes = batch["_size"]
         predictions = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
         references = [
-            {"labels": target["class_labels"], "boxes": corners(target["boxes"]) * size.flip(0).repeat(2)}
-            for target, size in zip(batch["labels"], sizes, strict=True)
+            {"labels": each["class_labels"], "boxes": center_to_corners_format(each["boxes"]) * size.flip(0).repeat(2)}
+            for each, size in zip(batch["labels"], sizes, strict=True)
         ]
         return [(as_lists(one), as_lists(other)) for one, other in zip(predictions, references, strict=True)]
 
