@@ -70,9 +70,12 @@ def default(name: str, other: str) -> Codec:
 
 
 def translated(name: str, words: Mapping[object, object]) -> Codec:
-    """Map a field whose words are others, theirs to ours; an unknown word stays, for the config to refuse."""
-    back = {ours: theirs for theirs, ours in words.items()}
-    return Codec(name, lambda word, theirs: words.get(word, word), lambda word, ours: back.get(word, word))
+    """Map a field whose words are others, theirs to ours; an unknown one of theirs stays, for the config to refuse.
+
+    One of ours that they have not becomes the first of theirs, and is refused for it.
+    """
+    back, first = {ours: theirs for theirs, ours in words.items()}, next(iter(words))
+    return Codec(name, lambda word, theirs: words.get(word, word), lambda word, ours: back.get(word, first))
 
 
 def output_bias(name: str) -> Codec:

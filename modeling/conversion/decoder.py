@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
-from .config import Architecture, Codec, Fields, Head, Values, default, renames
+from .config import Architecture, Codec, Fields, Head, Values, default, renames, translated
 from .weights import Rows
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
@@ -29,11 +29,7 @@ GPT2 = Architecture(
             "intermediate_size=n_inner hidden_act=activation_function norm_eps=layer_norm_epsilon "
             "embedding_dropout=embd_pdrop attention_dropout=attn_pdrop residual_dropout=resid_pdrop"
         ),
-        "attention_multiplier": Codec(
-            "scale_attn_weights",
-            read=lambda scaled, theirs: None if scaled else 1.0,
-            write=lambda multiplier, ours: multiplier != 1.0,
-        ),
+        "attention_multiplier": translated("scale_attn_weights", {True: None, False: 1.0}),
     },
     {},
     (

@@ -42,11 +42,7 @@ MODERNBERT = Architecture(
             lambda parameters, theirs: {PATTERNS[name]: values for name, values in parameters.items()},
             their_rope,
         ),
-        "pooling": Codec(
-            "classifier_pooling",
-            read=lambda name, theirs: {"cls": "first"}.get(name, name),
-            write=lambda word, ours: "mean" if word == "mean" else "cls",
-        ),
+        "pooling": translated("classifier_pooling", {"cls": "first", "mean": "mean"}),
     },
     {
         **{"position": "rope", "feed_forward": "glu", "type_vocab_size": 0},
@@ -97,11 +93,7 @@ ESM = Architecture(
         # It has no dropout of embeddings.
         **{name: theirs for name, theirs in STACK_FIELDS.items() if name != "embedding_dropout"},
         "embedding_norm": Codec("emb_layer_norm_before", read=lambda normed, theirs: bool(normed)),
-        "scale_embedding": Codec(
-            "token_dropout",
-            read=lambda dropped, theirs: "token_dropout" if dropped else False,
-            write=lambda word, ours: word == "token_dropout",
-        ),
+        "scale_embedding": translated("token_dropout", {False: False, True: "token_dropout"}),
         "position": translated("position_embedding_type", {"rotary": "rope", "absolute": "learned"}),
         "rope_parameters": Codec("rope_theta", our_rope, lambda rope, ours: (rope or {}).get("rope_theta", 10000.0)),
         # The rows of the table below the first position belong to its length.

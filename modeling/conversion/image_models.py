@@ -34,7 +34,10 @@ PIXELS = Head(
 VIT = Architecture(
     "vit",
     QkvImageEncoderConfig,
-    {**IMAGE_FIELDS, "head_act": translated("pooler_act", {"tanh": None})},
+    {
+        **IMAGE_FIELDS,
+        "head_act": Codec("pooler_act", lambda act, _: None if act == "tanh" else act, lambda act, _: act or "tanh"),
+    },
     UNPOOLED,
     (
         *EMBEDDINGS,
@@ -202,11 +205,7 @@ DETR = Architecture(
         **SIDES,
         "is_encoder_decoder": "is_encoder_decoder",
         "encoder.backbone_config": Codec("backbone_config", read_backbone),
-        "encoder.position": Codec(
-            "position_embedding_type",
-            read=lambda kind, theirs: "sinusoidal_2d" if kind == "sine" else kind,
-            write=lambda word, ours: "sine",
-        ),
+        "encoder.position": translated("position_embedding_type", {"sine": "sinusoidal_2d"}),
     },
     {**both({"norm_first": False}), "encoder.final_norm": False, "decoder.final_norm": True},
     (

@@ -24,7 +24,6 @@ class FeatureMapFrontend(nn.Module):
         a mask (B, rows * columns) or None, and the grid
     """
 
-    main_input_name = "pixel_values"
     no_split_modules = ("DetrConvEncoder",)  # stays on one device
 
     def __init__(self, config: QkvDetectionEncoderConfig) -> None:
@@ -52,8 +51,6 @@ class QueryFrontend(nn.Module):
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
     Shapes: memory (B, S, D) -> (B, T, D)
     """
-
-    main_input_name = "encoder_hidden_states"
 
     def __init__(self, config: QkvDetectionDecoderConfig) -> None:
         super().__init__()

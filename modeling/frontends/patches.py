@@ -23,8 +23,6 @@ class PatchFrontend(nn.Module):
     Shapes: pixel_values (B, C, height, width), bool_masked_pos (B, N) or None -> hidden (B, prefix + N, D) and its grid
     """
 
-    main_input_name = "pixel_values"
-
     def __init__(self, config: QkvImageEncoderConfig) -> None:
         super().__init__()
         self.config = config

@@ -92,8 +92,6 @@ class SpectrogramFrontend(nn.Module):
     Shapes: input_features (B, L, M) or (B, M, L), mask (B, L) or None -> (B, T, D)
     """
 
-    main_input_name = "input_features"
-
     def __init__(self, config: QkvAudioEncoderConfig) -> None:
         super().__init__()
         self.config = config

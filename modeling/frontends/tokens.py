@@ -20,8 +20,6 @@ class TokenFrontend(nn.Embedding):
     Shapes: input_ids (B, T) -> (B, T, D)
     """
 
-    main_input_name = "input_ids"
-
     def __init__(self, config: QkvConfig) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
         # By the name that serving engines look for, which put another table in its place.
