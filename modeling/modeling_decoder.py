@@ -23,7 +23,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
-from .checks.keywords import CACHE, cache_field
+from .checks.keywords import cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
@@ -71,9 +71,9 @@ class QkvDecoderModel(Stack):
         )
 
 
-def output_fields(outputs: ModelOutput) -> dict[str, Any]:
-    """Return the cache, hidden states and attentions of a model's output, for that of its head."""
-    return {name: getattr(outputs, name) for name in (CACHE, "hidden_states", "attentions")}
+def other_fields(outputs: ModelOutput) -> dict[str, Any]:
+    """Return all of a model's output but the last hidden state, for the output of its head."""
+    return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
 
 
 class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
@@ -155,7 +155,7 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
         hidden = scale_for_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep), self.config)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         loss, logits = score_vocabulary(self.lm_head, hidden, targets, skip_logits=skip, **options)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **other_fields(outputs))
 
 
 class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
@@ -179,7 +179,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         real = self.real_tokens(tensor_of(inputs, "input_ids"), tensor_of(inputs, "attention_mask"))
         logits = self.score(last_token(outputs.last_hidden_state, real))
         loss = classification(logits, labels, self.config, num_items_in_batch)
-        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
+        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **other_fields(outputs))
 
     def real_tokens(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
         """Return a mask (B, T) that is 0 at padding, or None without padding."""

@@ -29,7 +29,7 @@ from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count
 from .heads.target import LabelledTarget
 from .masks.masking import GivenMask
-from .modeling_decoder import QkvDecoderModel
+from .modeling_decoder import QkvDecoderModel, other_fields
 from .modeling_encoder import QkvEncoderModel
 
 # An encoder's output of an earlier call, which may have become a tuple.
@@ -196,11 +196,6 @@ def both_sides(encoder: ModelOutput, decoder: BaseModelOutputWithPastAndCrossAtt
         encoder_hidden_states=encoder.get("hidden_states"),
         encoder_attentions=encoder.get("attentions"),
     )
-
-
-def other_fields(outputs: ModelOutput) -> dict[str, Any]:
-    """Return all of an encoder-decoder's output but the last hidden state, for the output of its head."""
-    return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
 
 
 class Seq2SeqLMBase(LabelledTarget, SharedTablesMixin):

@@ -15,7 +15,6 @@ from transformers.modeling_outputs import (
     Seq2SeqSequenceClassifierOutput,
 )
 
-from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .base import can_return_tuple, inputs_of, tensor_of
 from .checks.inputs import check_end_tokens
@@ -23,13 +22,9 @@ from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import Count, classification, question_answering_loss, real_places
 from .heads.target import after_padding, are_missing, shift_right
+from .modeling_decoder import other_fields
 from .modeling_encoder import QkvEncoderModel
-from .modeling_encoder_decoder import (
-    QkvEncoderDecoderModel,
-    SharedVocabularyMixin,
-    SourceAndTarget,
-    other_fields,
-)
+from .modeling_encoder_decoder import QkvEncoderDecoderModel, SharedVocabularyMixin, SourceAndTarget
 
 
 class EncoderDecoderReader(SharedVocabularyMixin):
@@ -137,14 +132,6 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         )
 
 
-class SharedTable(nn.Module):
-    """Hold the table of embeddings that encoder and decoder share, under the decoder's name, as checkpoints have it."""
-
-    def __init__(self, config: QkvDecoderConfig) -> None:
-        super().__init__()
-        self.embed_tokens = TokenFrontend(config)
-
-
 class QkvEncoderDecoderEncoderModel(SourceAndTarget, SharedVocabularyMixin):
     """Encode a text with the encoder alone: `input_ids -> encoder -> last_hidden_state (B, T, D)`.
 
@@ -163,8 +150,8 @@ class QkvEncoderDecoderEncoderModel(SourceAndTarget, SharedVocabularyMixin):
         config.auto_map = {**config.auto_map, "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderEncoderModel"}
         super().__init__(config)
         self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
-        if config.share_embeddings:
-            self.decoder = SharedTable(config.decoder)
+        if config.share_embeddings:  # checkpoints have the shared table under the decoder's name
+            self.decoder = nn.ModuleDict({"embed_tokens": TokenFrontend(config.decoder)})
         self.post_init()
 
     @inputs_of(QkvEncoderModel)

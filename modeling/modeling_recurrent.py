@@ -16,13 +16,13 @@ from .checks.keywords import CACHE
 from .generation import QkvGenerationMixin
 from .heads.loss import Count, cross_entropy
 from .heads.target import LabelledTarget
+from .modeling_decoder import other_fields
 from .modeling_encoder_decoder import (
     EncoderOutputs,
     SharedTablesMixin,
     SharedVocabularyMixin,
     SourceAndTarget,
     both_sides,
-    other_fields,
 )
 from .recurrent.recurrent_stack import (
     QkvRecurrentDecoder,
