@@ -6,6 +6,7 @@ Shapes: B images, Q object queries, N objects, V classes, the last of which is t
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -30,7 +31,8 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
     Source: Rezatofighi et al. 2019, Generalized Intersection over Union, algorithm 1, https://arxiv.org/abs/1902.09630
     """
-    one, other = center_to_corners_format(boxes), center_to_corners_format(others)
+    corners: Any = center_to_corners_format  # transformers' annotation is an enum
+    one, other = corners(boxes), corners(others)
     sides = (torch.minimum(one, other)[..., 2:] - torch.maximum(one, other)[..., :2]).clamp(min=0)
     around = torch.maximum(one, other)[..., 2:] - torch.minimum(one, other)[..., :2]
     shared, whole = sides.prod(-1), around.prod(-1)
