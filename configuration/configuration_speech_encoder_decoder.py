@@ -26,6 +26,8 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
         "speech_encoder_decoder", "QkvSpeechEncoderDecoder", "SpeechSeq2Seq"
     )
+    # The number of layers by Whisper's name, too.
+    attribute_map: ClassVar[dict[str, str]] = {**Seq2SeqConfig.attribute_map, "decoder_layers": "num_hidden_layers"}
     # Sound has no table of embeddings to share.
     share_embeddings: ClassVar[bool] = False
 
@@ -42,8 +44,3 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     def max_target_positions(self) -> int:
         """Longest text in tokens; read there as well."""
         return self.decoder.max_position_embeddings
-
-    @property
-    def decoder_layers(self) -> int:
-        """Number of layers of the decoder, by Whisper's name."""
-        return self.num_hidden_layers

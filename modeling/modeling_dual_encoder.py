@@ -155,6 +155,4 @@ def joined(outputs: Sequence[Any]) -> Any:
         return torch.cat(list(outputs))
     if isinstance(first, tuple):
         return tuple(map(joined, zip(*outputs, strict=True)))
-    if first is None:
-        return None
     return type(first)(**{name: joined([output[name] for output in outputs]) for name in first})
