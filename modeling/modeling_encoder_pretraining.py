@@ -25,8 +25,9 @@ from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
 
 
-class QkvEncoderForMaskedLM(QkvPreTrainedModel):
-    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+# trf-ignore: TRF013  each model calls post_init, last
+class MaskedLMBase(QkvPreTrainedModel):
+    """Score the hidden tokens of a text: a text encoder, with a pooler or without, and the head on it."""
 
     config: QkvEncoderConfig
     _tp_plan = {"lm_head.decoder": "colwise_gather_output"}
@@ -35,7 +36,6 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=add_pooling_layer)
         self.lm_head = MaskedLMHead(config)
-        self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
@@ -53,6 +53,14 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
+
+
+class QkvEncoderForMaskedLM(MaskedLMBase):
+    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.post_init()
 
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
@@ -74,7 +82,7 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
+class QkvEncoderForPreTraining(MaskedLMBase):
     """Masked tokens and next sentence together, as BERT was pre-trained: two heads on one encoder.
 
     Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
@@ -87,7 +95,7 @@ class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
 
     @inputs_of(QkvEncoderModel)
     @can_return_tuple
-    def forward(  # type: ignore[override]  # of two heads
+    def forward(
         self,
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
