@@ -78,10 +78,6 @@ class MemoryTracker(TorchDispatchMode):
         for tensor in tensors:
             self.add(local(tensor).untyped_storage(), kind)
 
-    def forget(self, tensors: Iterable[Tensor], kind: str) -> None:
-        """Subtract tensors that lived through the whole step from the peak."""
-        self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
-
     def label_gradients(self, model: nn.Module) -> list[RemovableHandle]:
         """Label gradients as soon as they are complete, until the returned hooks are removed."""
 

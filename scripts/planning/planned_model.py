@@ -46,14 +46,14 @@ class PlannedModel:
         """The head of the model."""
         return head_of(self.model_class.__name__)
 
-    def build(self, *, fused: bool) -> nn.Module:
+    def build(self) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
 
-        With `fused`, the dropout of attention is inside its kernel, as on GPUs.
+        The dropout of attention is inside its kernel, as on GPUs.
         """
         config = deepcopy(self.config)
         for part in (config, *part_configs(config)):
-            if fused and hasattr(part, "attention_dropout"):
+            if hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0
             if hasattr(part, "use_cache"):
                 part.use_cache = False
@@ -63,7 +63,7 @@ class PlannedModel:
     def without_weights(self) -> Any:
         """Build the model on the meta device."""
         with torch.device("meta"), no_init_weights():
-            return self.build(fused=False)
+            return self.build()
 
     def inputs(self, batch: int) -> Inputs:
         """Return a batch of zeros."""
