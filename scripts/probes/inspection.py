@@ -15,7 +15,7 @@ from qkv.scripts.attention.statistics import (
     attention_entropy,
     first_token_attention,
     grid_of,
-    mean_of_heads,
+    mean_of_queries,
 )
 from qkv.scripts.probes.induction import induction_score, is_causal_language_model
 from qkv.scripts.probes.table import ProbeTable
@@ -30,7 +30,7 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
 
         table = qkv.inspect(model, batch)   # the inputs of a forward, as a dict
         pandas.DataFrame(table.rows)
-        table.save("probes.svg")
+        table.figure().savefig("probes.svg")
 
     Over the real queries of the batch: `entropy` of attention in bits; `distance`, the mean distance in tokens, in
     images in patches and without class tokens; `first_token`, attention of later queries to the first token of their
@@ -70,14 +70,12 @@ def head_statistics(
     # Weights of kernel="linear" with rotations may be negative.
     is_distribution, is_self = bool((weights >= 0).all()), record.stack != "cross" and weights.shape[-1] == count
     if is_distribution:
-        yield "entropy", mean_of_heads(attention_entropy(weights), real)
+        yield "entropy", mean_of_queries(attention_entropy(weights), real[:, None], (0, 2))
     if is_distribution and is_self and places is not None:
-        at, prefix = places
-        own = weights[:, :, prefix:, prefix:]
-        yield "distance", mean_of_heads(attention_distance(own, at) / own.float().sum(-1), real[:, prefix:])
+        yield "distance", mean_of_queries(attention_distance(weights, *places), real[:, None, places[1] :], (0, 2))
     first = (real if is_self else weights.amax((1, 2)) > 0).int().argmax(-1)
     later = real & (torch.arange(count, device=real.device) > first[:, None]) if is_self else real
-    yield "first_token", mean_of_heads(first_token_attention(weights, first), later)
+    yield "first_token", mean_of_queries(first_token_attention(weights, first), later[:, None], (0, 2))
 
 
 def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor, int] | None:
@@ -89,8 +87,7 @@ def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor
     is_decoder = record.stack in ("decoder", "cross")
     if images is None or record.stack == "text" or (is_decoder and "decoder_input_ids" in batch):
         return torch.arange(count)[:, None], 0
-    patch = getattr(getattr(model.config, "vision_config", model.config), "patch_size", None)
-    found = None if is_decoder else grid_of(count, images.shape[-2], images.shape[-1], patch)
+    found = None if is_decoder else grid_of(model.config, count, images)
     return None if found is None else (torch.cartesian_prod(*map(torch.arange, found[0])), found[1])
 
 
