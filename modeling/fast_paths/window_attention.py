@@ -42,7 +42,8 @@ class WindowMask(SparseMask):
     A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
     are those `apart` (R, 1 or N, E), counted among all keys, and then all of its class from `left` before its
     first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), which `rows_of`
-    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`.
+    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`, and
+    `bias_of` makes that of any rows.
     """
 
     chunks: Tensor
@@ -56,6 +57,7 @@ class WindowMask(SparseMask):
     queries: Tensor
     keys: Tensor
     rows_bias: Tensor | None = None
+    bias_of: Callable[[Tensor], Tensor | None] | None = None
 
     def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
         """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
@@ -78,10 +80,10 @@ class WindowMask(SparseMask):
         own = positions[:, (self.queries[0] - self.span.query).long()].expand(rows, -1, -1)
         return own.flatten(0, 1), near.flatten(0, 1)
 
-    def compared_rows(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions of the queries that see all keys (B or R, M) and of the keys (B or 1, S)."""
-        rows = max(len(positions), len(self.rows))
-        own = positions.expand(rows, -1).gather(1, (self.rows - self.span.query).clamp(min=0).expand(rows, -1))
+    def compared_rows(self, rows: Tensor, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions of the queries at `rows` (R, M), -1 for none, and of all keys (B or 1, S)."""
+        count = max(len(positions), len(rows))
+        own = positions.expand(count, -1).gather(1, (rows - self.span.query).clamp(min=0).expand(count, -1))
         return own, key_positions[:, self.span.key : self.span.key + self.span.keys]
 
 
