@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
@@ -47,7 +48,7 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
     table = ProbeTable(type(model).__name__)
 
     def probe_heads(record: AttentionRecord) -> None:
-        queries = real_queries(record, padding_mask(model, record.stack, batch))
+        queries = real_queries(model, record, batch)
         for probe, values in head_statistics(record, queries, places_of(model, record, batch)):
             table.add(probe, (record.stack, record.layer), values)
 
@@ -61,12 +62,10 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
 
 
 def head_statistics(
-    record: AttentionRecord, mask: Tensor | None, places: tuple[Tensor, int] | None
+    record: AttentionRecord, real: Tensor, places: tuple[Tensor, int] | None
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the statistics of the heads of a record, means over real queries: (H,) each."""
     weights, count = record.weights, record.num_queries
-    real = weights.new_ones(len(weights), count, dtype=torch.bool) if mask is None else mask
-    real = real & (weights.amax((1, 3)) > 0)
     # Weights of kernel="linear" with rotations may be negative.
     is_distribution, is_self = bool((weights >= 0).all()), record.stack != "cross" and weights.shape[-1] == count
     if is_distribution:
@@ -91,32 +90,19 @@ def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor
     return None if found is None else (torch.cartesian_prod(*map(torch.arange, found[0])), found[1])
 
 
-def real_queries(record: AttentionRecord, mask: Tensor | None) -> Tensor | None:
-    """Return which queries of a record are real by a mask of the inputs: (B, q), or None where that is unknown.
+def real_queries(model: Any, record: AttentionRecord, batch: Batch) -> Tensor:
+    """Return which queries of a record are real (B, q): they see a key, and some query sees them.
 
-    A mask of another shape, as of sound before its convolutions, tells nothing; a token is real that some query sees.
+    Of a decoder with an encoder the batch says it, for cross-attention has other keys, and labels have no mask.
     """
-    if mask is None:
-        return None
-    rows, queries, keys = len(record.weights), *record.weights.shape[-2:]
-    if mask.shape[-1] == queries and mask.numel() == rows * queries:
-        return mask.reshape(rows, queries).bool()
-    return record.weights.amax((1, 2)) > 0 if queries == keys else None
-
-
-def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
-    """Return the mask that a batch has for the queries of a stack, or None."""
-    mask, labels, alignment = batch.get("attention_mask"), batch.get("labels"), batch.get("msa_ids")
-    if stack == "image":
-        return None
-    if stack in ("decoder", "cross") and model.config.is_encoder_decoder:
-        given = batch.get("decoder_attention_mask")
+    weights, mask, labels = record.weights, batch.get("decoder_attention_mask"), batch.get("labels")
+    real = (weights != 0).any(3).any(1)
+    if (sequences := batch.get("msa_attention_mask")) is not None:  # of an alignment, whose chain is the first
+        real = real & F.pad(sequences, (1, 0), value=1).flatten()[:, None].bool()
+    if record.stack in ("decoder", "cross") and model.config.is_encoder_decoder:
         # Without inputs a decoder reads the labels, shifted.
-        is_read = given is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
-        masked: Tensor | None = labels != IGNORED if is_read else given  # type: ignore[assignment]
-        return masked
-    if alignment is not None:  # (B, sequences, L), the chain first
-        sequences = batch.get("msa_attention_mask", torch.ones_like(alignment[..., 0]))
-        sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)
-        return sequences[..., None] * (torch.ones_like(alignment[:, 0]) if mask is None else mask)[:, None]
-    return batch.get("pixel_mask") if mask is None else mask
+        is_read = mask is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
+        mask = labels != IGNORED if is_read else mask  # type: ignore[operator]
+        return real if mask is None else real & mask.bool()
+    is_self = record.stack != "cross" and weights.shape[-1] == record.num_queries
+    return real & (weights != 0).any(2).any(1) if is_self else real
