@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-from transformers.initialization import no_init_weights, no_tie_weights
+from transformers.initialization import no_tie_weights
 
 from qkv.scripts.planning.arguments import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
@@ -64,16 +64,6 @@ def count_parameters(planned: PlannedModel) -> dict[str, int]:
     return {"total": total, "embedding": embedding, "trained": model.num_parameters(only_trainable=True)}
 
 
-def fake_model(planned: PlannedModel) -> Any:
-    """Build the model with fake weights that are not tied yet.
-
-    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
-    """
-    with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
-        model = planned.build()
-    return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
-
-
 def simulate(planned: PlannedModel, setup: Setup) -> Step:
     """Run a step of a training, when the optimizer has its state, as the first of the devices.
 
@@ -111,7 +101,7 @@ def compute_gradients(
     model: nn.Module, batch: dict[str, Any], setup: Setup, memory: MemoryTracker, communication: CommunicationTracker
 ) -> None:
     """Compute the gradients of a step, in which one micro-batch stands for all before the last."""
-    hooks = memory.label_gradients(model)
+    memory.label_gradients(model)
     memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
     for times, last in ((setup.accumulate - 1, False), (1, True)):
         if times:
@@ -124,13 +114,16 @@ def compute_gradients(
             memory.kind = "temporary"
             loss.backward()
             del loss
-    for hook in hooks:
-        hook.remove()
 
 
 def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
-    """Build the model as one device holds it."""
-    model = fake_model(planned)
+    """Build the model as one device holds it, with fake weights.
+
+    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
+    """
+    with unset_fake_temporarily(), no_tie_weights():
+        model = planned.without_weights()
+    model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
     if "tensor" in meshes:
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
         apply_tensor_parallelism(model, meshes["tensor"], plan)
