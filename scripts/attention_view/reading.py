@@ -1,6 +1,5 @@
 """The inputs of one forward of a model, and the stacks of attention that are captured meanwhile."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.scripts.attention.capture import capture_attention, evaluating
+from qkv.scripts.attention.capture import capture_attention, evaluating, without_cache
 from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
 from qkv.scripts.attention.records import CapturedAttention
 from qkv.scripts.attention.statistics import grid_of
@@ -87,9 +86,7 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
 
     ValueError for layers or heads that do not exist, and for kernels without weights.
     """
-    model, inputs = reading.model, reading.inputs
-    if "use_cache" in inspect.signature(type(model).forward).parameters:
-        inputs = {**inputs, "use_cache": False}
+    model, inputs = reading.model, without_cache(reading.model, reading.inputs)
     rows: Any = {"layers": layers, "heads": heads, "queries": queries_captured(reading, layers)}
     with evaluating(model), capture_attention(model, inputs, **rows) as captured:
         reading.outputs = captured.outputs

@@ -77,7 +77,10 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
         config = getattr(presets, name)(**config_fields(words))
         model_class = trained_class(config)
     else:
-        recipe = load_recipe(name, words)
+        if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
+            hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
+            raise ValueError(f"{name!r} is no recipe or preset; {hint}")
+        recipe = recipes.load(name, words)
         model_class = architecture_of(recipe)
         fields, sizes = data_sizes(recipe, model_class)
         if recipe.model.init is None:
@@ -104,14 +107,6 @@ def config_fields(words: Sequence[str]) -> dict[str, Any]:
     plain = [word.removeprefix("model.") for word in words]
     named = resolve([word if word.partition("=")[0] in ALIASES else f"model.{word}" for word in plain])
     return dict(recipes.pairs([word.removeprefix("model.") for word in named], "num_hidden_layers=24"))
-
-
-def load_recipe(name: str, words: Sequence[str]) -> Recipe:
-    """Load a recipe by its name; ValueError for an unknown name."""
-    if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
-        hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
-        raise ValueError(f"{name!r} is no recipe or preset; {hint}")
-    return recipes.load(name, words)
 
 
 def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:

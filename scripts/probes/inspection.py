@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
+from qkv.scripts.attention.capture import capture_attention, evaluating, without_cache
 from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.attention.statistics import (
@@ -54,7 +54,9 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
 
     probed = [each for each in attention_layers(model) if each.kind != "gated_delta" and each.is_of_tokens]
     wanted = {each.stack: [layer.number for layer in probed if layer.stack == each.stack] for each in probed}
-    with evaluating(model), capture_attention(model, one_pass(model, batch), layers=wanted, each=probe_heads):
+    once = {"num_recycles": 0} if getattr(model.config, "num_recycles", 0) else {}
+    inputs = without_cache(model, {**once, **batch})
+    with evaluating(model), capture_attention(model, inputs, layers=wanted, each=probe_heads):
         pass
     for number, scores in enumerate(induction_score(model) if is_causal_language_model(model) else ()):
         table.add("induction", ("decoder", number), scores)
@@ -95,14 +97,14 @@ def real_queries(model: Any, record: AttentionRecord, batch: Batch) -> Tensor:
 
     Of a decoder with an encoder the batch says it, for cross-attention has other keys, and labels have no mask.
     """
-    weights, mask, labels = record.weights, batch.get("decoder_attention_mask"), batch.get("labels")
+    weights, labels, mask = record.weights, batch.get("labels"), batch.get("decoder_attention_mask")
     real = (weights != 0).any(3).any(1)
     if (sequences := batch.get("msa_attention_mask")) is not None:  # of an alignment, whose chain is the first
         real = real & F.pad(sequences, (1, 0), value=1).flatten()[:, None].bool()
     if record.stack in ("decoder", "cross") and model.config.is_encoder_decoder:
         # Without inputs a decoder reads the labels, shifted.
-        is_read = mask is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
-        mask = labels != IGNORED if is_read else mask  # type: ignore[operator]
+        if mask is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2:
+            mask = labels.ne(IGNORED)
         return real if mask is None else real & mask.bool()
     is_self = record.stack != "cross" and weights.shape[-1] == record.num_queries
     return real & (weights != 0).any(2).any(1) if is_self else real
