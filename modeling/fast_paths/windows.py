@@ -118,7 +118,9 @@ class WindowPlan(Plan):
         def bias_of(rows: Tensor) -> Tensor | None:
             return self.stack.position.bias(*mask.compared_rows(rows, self.positions, self.masks.key_positions))
 
-        return replace(mask, bias_of=bias_of, rows_bias=bias_of(mask.rows) if mask.rows.numel() else None)
+        bias = bias_of(mask.rows) if mask.rows.numel() else None
+        row_masks = mask.row_masks if bias is None else torch.where(mask.row_masks, bias, -torch.inf)
+        return replace(mask, bias_of=bias_of, row_masks=row_masks)
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
         mask = self.masks.masks[pattern]

@@ -150,7 +150,10 @@ def test_a_processor_has_a_tokenizer_and_an_image_processor() -> None:
 
 def test_it_is_saved_and_framed(tmp_path: Path) -> None:
     model, inputs, _ = built("qkv vit")
-    view = qkv.attend(model, inputs)
+    view, table = qkv.attend(model, inputs), qkv.inspect(model, {"pixel_values": inputs["pixel_values"][:1]})
+    for probe in ("entropy", "distance"):
+        expected = [row["value"] for row in table.select(probe)]
+        np.testing.assert_allclose(getattr(view.stacks[0], probe).flatten(), expected, rtol=1e-4)
     view.save(tmp_path / "view.html")
     assert (tmp_path / "view.html").read_bytes().startswith(b"<!doctype html>")
     with raises_sentence("view.gif", ".html"):

@@ -74,9 +74,7 @@ def here(**fields: Any) -> Setup:
     return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", **fields})
 
 
-def take_step(
-    model: Any, optimizer: Any, batch: dict[str, Any], setup: Setup, communication: CommunicationTracker | None = None
-) -> None:
+def take_step(model: Any, optimizer: Any, batch: dict[str, Any], setup: Setup, communication: Any = None) -> None:
     """Take a step with numbers."""
     compute_gradients(model, batch, setup, MemoryTracker(), communication or CommunicationTracker())
     optimizer.step()
