@@ -41,8 +41,8 @@ class WindowMask(SparseMask):
 
     A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
     are those `apart` (R, 1 or N, E), counted among all keys, and then all of its class from `left` before its
-    first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), which `rows_of`
-    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`.
+    first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), or (B, H, M, S)
+    with a bias; `rows_of` and `bias_of` make those of any rows. `queries` (1, N, C) and `keys` (R, N, W) are places.
     """
 
     chunks: Tensor
@@ -55,7 +55,7 @@ class WindowMask(SparseMask):
     rows_of: Callable[[Tensor], Tensor]
     queries: Tensor
     keys: Tensor
-    rows_bias: Tensor | None = None
+    bias_of: Callable[[Tensor], Tensor | None] | None = None
 
     def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
         """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
@@ -78,10 +78,10 @@ class WindowMask(SparseMask):
         own = positions[:, (self.queries[0] - self.span.query).long()].expand(rows, -1, -1)
         return own.flatten(0, 1), near.flatten(0, 1)
 
-    def compared_rows(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions of the queries that see all keys (B or R, M) and of the keys (B or 1, S)."""
-        rows = max(len(positions), len(self.rows))
-        own = positions.expand(rows, -1).gather(1, (self.rows - self.span.query).clamp(min=0).expand(rows, -1))
+    def compared_rows(self, rows: Tensor, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions of the queries at `rows` (R, M), -1 for none, and of all keys (B or 1, S)."""
+        count = max(len(positions), len(rows))
+        own = positions.expand(count, -1).gather(1, (rows - self.span.query).clamp(min=0).expand(count, -1))
         return own, key_positions[:, self.span.key : self.span.key + self.span.keys]
 
 
@@ -132,12 +132,9 @@ def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, scores:
     rows = rows[rows >= 0]
     if not len(rows):
         return mixed
-    query, key, value = heads
-    seen, bias, index = of_row(mask.row_masks, row)[:, : len(rows)], mask.rows_bias, rows - mask.span.query
-    if bias is not None:
-        seen = torch.where(seen, of_row(bias, row)[:, : len(rows)], -torch.inf)
-    whole = [each.transpose(0, 1)[None] for each in (query[index], key, value)]
-    dense = attend_plainly(whole[0], whole[1], whole[2], seen[None], scores)
+    seen, index = of_row(mask.row_masks, row)[:, : len(rows)], rows - mask.span.query
+    query, key, value = (each.transpose(0, 1)[None] for each in (heads[0][index], *heads[1:]))
+    dense = attend_plainly(query, key, value, seen[None], scores)
     return mixed.index_copy(0, index, dense[0].transpose(0, 1))
 
 

@@ -112,10 +112,15 @@ class WindowPlan(Plan):
 
     def mask(self, pattern: str) -> Mask:
         mask = self.masks.masks[pattern]
-        if not isinstance(mask, WindowMask) or not mask.rows.numel():
+        if not isinstance(mask, WindowMask):
             return mask
-        rows = mask.compared_rows(self.positions, self.masks.key_positions)
-        return replace(mask, rows_bias=self.stack.position.bias(*rows))
+
+        def bias_of(rows: Tensor) -> Tensor | None:
+            return self.stack.position.bias(*mask.compared_rows(rows, self.positions, self.masks.key_positions))
+
+        bias = bias_of(mask.rows) if mask.rows.numel() else None
+        row_masks = mask.row_masks if bias is None else torch.where(mask.row_masks, bias, -torch.inf)
+        return replace(mask, bias_of=bias_of, row_masks=row_masks)
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
         mask = self.masks.masks[pattern]

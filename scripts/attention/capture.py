@@ -101,8 +101,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def one_pass(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of a forward that keeps no cache and passes once through the layers."""
-    if "use_cache" in signature(type(model).forward).parameters:
-        return {"use_cache": False, **inputs}
-    return {"num_recycles": 0, **inputs} if getattr(model.config, "num_recycles", 0) else dict(inputs)
+def without_cache(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a forward that keeps no cache."""
+    return {"use_cache": False, **inputs} if "use_cache" in signature(type(model).forward).parameters else dict(inputs)

@@ -123,32 +123,25 @@ def chosen_layers(layers: Sequence[AttentionLayer], wanted: Layers) -> list[Atte
 
     ValueError for an unknown stack, and for a number that its stack, or without a mapping the deepest, lacks.
     """
-    counts = Counter(layer.stack for layer in layers)
-    by_stack = wanted if isinstance(wanted, Mapping) else {}
+    counts, deepest = Counter(layer.stack for layer in layers), 0
+    if isinstance(wanted, Mapping):
+        by_stack = wanted
+    else:
+        by_stack, deepest = {each.stack: wanted for each in layers if each.is_of_tokens}, max(counts.values())
     for stack in by_stack.keys() - counts.keys():
         raise ValueError(f"layers names the stack {stack!r}, which is not in the model; name {', '.join(counts)}")
-    if not isinstance(wanted, Mapping):
-        choose("layers", wanted, max(counts.values()))
-        by_stack = {each.stack: in_range(wanted, counts[each.stack]) for each in layers if each.is_of_tokens}
-    chosen = {stack: choose("layers", indices, counts[stack]) for stack, indices in by_stack.items()}
+    chosen = {stack: choose("layers", indices, counts[stack], deepest) for stack, indices in by_stack.items()}
     return [layer for layer in layers if layer.number in chosen.get(layer.stack, ())]
 
 
-def in_range(indices: Indices, count: int) -> Indices:
-    """Leave out the numbers that a shorter stack lacks."""
-    if indices is None or isinstance(indices, slice):
-        return indices
-    return [number for number in ([indices] if isinstance(indices, int) else indices) if -count <= number < count]
-
-
-def choose(name: str, indices: Indices, count: int) -> list[int]:
-    """Return indices among `count`, from 0; ValueError for an index out of range."""
+def choose(name: str, indices: Indices, count: int, deepest: int = 0) -> list[int]:
+    """Return indices among `count`, from 0, without those that only the `deepest` stack has; ValueError for others."""
     if indices is None or isinstance(indices, slice):
         return list(range(count)[indices or slice(None)])
-    given = [indices] if isinstance(indices, int) else list(map(int, indices))
+    given, most = [indices] if isinstance(indices, int) else list(map(int, indices)), max(count, deepest)
     for number in given:
-        if not -count <= number < count:
+        if not -most <= number < most:
             raise ValueError(
-                f"{name} asks for {number}, but there are {count}; name some from 0 to {count - 1}, or a slice"
+                f"{name} asks for {number}, but there are {most}; name some from 0 to {most - 1}, or a slice"
             )
-    return [number % count for number in given]
+    return [number % count for number in given if -count <= number < count]

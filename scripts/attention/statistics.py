@@ -22,18 +22,20 @@ def attention_entropy(weights: Tensor) -> Tensor:
     return torch.special.entr(weights.float()).sum(-1) / math.log(2)
 
 
-def attention_distance(weights: Tensor, places: Tensor) -> Tensor:
-    """Sum the Euclidean distances of a query to its keys, weighted by attention; T queries have the first places.
+def attention_distance(weights: Tensor, places: Tensor, prefix: int = 0) -> Tensor:
+    """Average the Euclidean distances of a query to its keys, weighted by attention; T queries have the first places.
 
-    The place of a token is its number in a text, the row and column of a patch in an image.
+    The place of a token is its number in a text, the row and column of a patch in an image; the first `prefix` tokens,
+    as a class token, have none and are left out. A query that sees nothing has nan.
 
     Source: Dosovitskiy et al. 2021, §4.5 and appendix D.7, https://arxiv.org/abs/2010.11929; texts: Clark et al. 2019,
         §3.1, https://arxiv.org/abs/1906.04341
-    Shapes: weights (B, H, T, S), places (S, C) -> (B, H, T)
+    Shapes: weights (B, H, T, S), places (S - prefix, C) -> (B, H, T - prefix)
     """
+    weights = weights[:, :, prefix:, prefix:].float()
     places = places.float().to(weights.device)
     distances = torch.cdist(places[: weights.shape[-2]], places, compute_mode="donot_use_mm_for_euclid_dist")
-    return (weights.float() * distances).sum(-1)
+    return (weights * distances).sum(-1) / weights.sum(-1)
 
 
 def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
@@ -47,17 +49,17 @@ def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
     return weights.float().gather(-1, index).squeeze(-1)
 
 
-def mean_of_heads(values: Tensor, real: Tensor) -> Tensor:
-    """Average over the real queries of a batch that have a value: (B, H, T), (B, T) -> (H,), nan for none."""
-    counted = real[:, None] & ~values.isnan()
-    return values.masked_fill(~counted, 0).sum((0, 2)) / counted.sum((0, 2))
+def mean_of_queries(values: Tensor, real: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+    """Average over the real queries that have a value, in the dimensions `dim`; nan for none."""
+    return values.masked_fill(~real, math.nan).nanmean(dim)
 
 
-def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int, int], int] | None:
+def grid_of(config: Any, count: int, images: Tensor) -> tuple[tuple[int, int], int] | None:
     """Return the rows and columns of an image's patches, and how many of `count` tokens stand before; None for no grid.
 
-    `patch` is the side of a patch, a pair of sides, or None where the config has none, as of convolutional features.
+    Convolutional features, whose config has no patch size, have the shape of the images (..., height, width).
     """
+    (height, width), patch = images.shape[-2:], getattr(getattr(config, "vision_config", config), "patch_size", None)
     if patch is not None:
         sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
         rows, columns = height // sides[0], width // sides[1]

@@ -75,32 +75,10 @@ def score_bias(call: AttentionCall, heads: Tensor, places: Tensor) -> Tensor | N
     """Return the bias of the scores of some rows: (B or 1, h or 1, q or 1, S)."""
     if call.bias is None:
         return None
-    if not hasattr(call.mask, "chunks"):
-        return select(call.bias, heads, places, call.key.shape[2])
-    return spread_bias(call.mask, call.bias.index_select(1, heads), heads, places, call.key.shape[2])
-
-
-def spread_bias(mask: Any, bias: Tensor, heads: Tensor, places: Tensor, count: int) -> Tensor:
-    """Put the bias of chunks (B * N or N or 1, h, C, W) in the rows of some queries: (B or 1, h, q, S).
-
-    It is zero where a chunk has no key, which none of its queries sees. Queries that see all keys have another bias.
-    """
-    _, chunks, size, _ = mask.chunks.shape
-    bias = bias.expand(max(len(bias), chunks), -1, -1, -1).unflatten(0, (-1, chunks))
-    # Chunks have every `step`-th query, and those of the first query's class come first.
-    chunk = places % mask.step * (chunks // mask.step) + places // mask.step // size
-    within = places // mask.step % size
-    rows = max(len(bias), *map(len, (mask.keys, mask.chunks, mask.rows)))
-    seen = mask.chunks[:, chunk, within].expand(rows, -1, -1) == 0
-    keys = torch.where(seen, mask.keys[:, chunk].expand(rows, -1, -1).long() - mask.span.key, count)
-    own = bias.transpose(2, 3)[:, chunk, within].expand(rows, -1, -1, -1)
-    spread = own.new_zeros(rows, len(places), len(heads), count + 1)
-    spread = spread.scatter(-1, keys[:, :, None].expand(-1, -1, len(heads), -1), own)[..., :count].transpose(1, 2)
-    if mask.rows_bias is not None:
-        whole, wanted = mask.rows_bias.index_select(1, heads).expand(rows, -1, -1, -1), mask.span.query + places
-        for row, query, number in (mask.rows.expand(rows, -1)[:, None] == wanted[:, None]).nonzero().tolist():
-            spread[row, :, query] = whole[row, :, number]
-    return spread
+    if hasattr(call.mask, "bias_of"):  # windows in chunks, whose bias is of chunks
+        bias: Tensor = call.mask.bias_of(places[None] + call.mask.span.query)
+        return bias.index_select(1, heads)
+    return select(call.bias, heads, places, call.key.shape[2])
 
 
 def attention_scores(call: AttentionCall, heads: Tensor, places: Tensor) -> Tensor:

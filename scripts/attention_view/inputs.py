@@ -14,7 +14,7 @@ from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepared
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.predictor import choices, reader_of
+from qkv.scripts.prediction.predictor import classify, reader_of
 from qkv.scripts.prediction.source import CONTACTS, Source
 
 
@@ -122,21 +122,15 @@ def read_image(source: Source, own: Any, second: str | None, options: Options) -
     return Reading(source.model, dict(processor(own, return_tensors="pt")), processor=processor)
 
 
-@torch.no_grad()
 def read_caption(source: Source, own: Any, second: str | None, options: Options) -> Reading:
     """Prepare the pixels of an image and tokenize a text, the best match among several."""
-    reading, texts = read_image(source, own, second, options), [second] if second else choices(source, options)
-    reading.tokenizer = source.pipeline.tokenizer
-    inputs = [{**reading.inputs, **reading.tokenizer([t], return_tensors="pt", truncation=True)} for t in texts]
-    best = 0
+    reading = read_image(source, own, second, options)
     if second is None:
-        scores = [source.model(**send_to_device(each, source.model.device)).logits_per_image[0, 0] for each in inputs]
-        share, index = torch.stack(scores).float().softmax(0).max(0)
-        best = int(index)
-        reading.notes.append(
-            f"Of {len(texts)} texts {texts[best]!r} fits best, with a probability of {float(share):.1%}"
-        )
-    reading.inputs = inputs[best]
+        best = next(classify(source, [own], options))
+        second = best["prediction"]
+        reading.notes.append(f"Of the texts {second!r} fits best, with a probability of {best['score']:.1%}")
+    reading.tokenizer = source.pipeline.tokenizer
+    reading.inputs |= reading.tokenizer([second], return_tensors="pt", truncation=True)
     return reading
 
 

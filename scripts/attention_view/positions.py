@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.scripts.attention.statistics import grid_of
-
 Kind = Literal["tokens", "patches", "frames", "objects"]
 LONGEST = 80  # characters of a label that are kept
 LARGEST = 448  # pixels of the longest side of a picture
@@ -61,33 +59,6 @@ def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:
 def shortened(text: str, longest: int = LONGEST) -> str:
     """Shorten a text to at most `longest` characters, the last of them …."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def patches(count: int, pixels: Tensor, patch: Any, processor: Any) -> Positions | None:
-    """Return the positions of an image (C, height, width); None where they fill no grid of its shape.
-
-    `patch` is the side of a patch, a pair of sides, or None where the config has none, as of convolutional features.
-    """
-    height, width = pixels.shape[-2:]
-    shape = grid_of(count, height, width, patch)
-    if shape is None:
-        return None
-    (rows, columns), prefix = shape
-    names = (["class"] + [f"extra {number}" for number in range(1, prefix)])[:prefix]
-    names += [f"({row}, {column})" for row in range(1, rows + 1) for column in range(1, columns + 1)]
-    return Positions("patches", names, (rows, columns), prefix, image_picture(pixels, processor))
-
-
-def frames(count: int, seconds: float | None, picture: bytes) -> Positions:
-    """Return the positions of a recording, named by the time at which they begin where that is known."""
-    labels = [f"{number * seconds / count:.2f} s" if seconds else f"frame {number}" for number in range(count)]
-    return Positions("frames", labels, picture=picture)
-
-
-def objects(labels: Sequence[str], boxes: Sequence[Sequence[float]]) -> Positions:
-    """Return object queries with their predictions; boxes are (centre x, centre y, width, height), as shares."""
-    corners = [[x - width / 2, y - height / 2, width, height] for x, y, width, height in boxes]
-    return Positions("objects", list(labels), boxes=[[round(value, 4) for value in box] for box in corners])
 
 
 def image_picture(pixels: Tensor, processor: Any = None) -> bytes:

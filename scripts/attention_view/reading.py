@@ -1,6 +1,5 @@
 """The inputs of one forward of a model, and the stacks of attention that are captured meanwhile."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.scripts.attention.capture import capture_attention, evaluating
+from qkv.scripts.attention.capture import capture_attention, evaluating, without_cache
 from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
 from qkv.scripts.attention.records import CapturedAttention
+from qkv.scripts.attention.statistics import grid_of
 from qkv.scripts.attention_view.positions import (
     Positions,
-    frames,
-    objects,
-    patches,
+    image_picture,
     shortened,
     spectrogram_picture,
     token_labels,
@@ -32,8 +30,8 @@ CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a
 class Reading:
     """The inputs of one forward, of which `row` is shown, and the tokenizer and processor that name their parts.
 
-    With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it. `prompt` is the number
-    of tokens given to a decoder that wrote the others, of which it did not read the `last`; None without writing.
+    `prompt` is the number of tokens given to a decoder that wrote the others, of which it did not read the `last`; None
+    without writing.
     """
 
     model: Any
@@ -41,7 +39,6 @@ class Reading:
     tokenizer: Any = None
     processor: Any = None
     row: int = 0
-    residue: int | None = None
     prompt: int | None = None
     last: list[int] = field(default_factory=list)
     seconds: float | None = None
@@ -71,28 +68,16 @@ class Reading:
         return self.inputs[name][min(self.row, len(self.inputs[name]) - 1)]
 
     @property
-    def residues(self) -> int:
-        """The number of residues of the chains of a batch, with padding."""
-        return int(self.inputs["input_ids" if "input_ids" in self.inputs else "inputs_embeds"].shape[1])
-
-    @property
     def objects(self) -> Tensor | None:
         """Class probabilities of object queries, without the class no object; None for a model without boxes."""
         if getattr(self.outputs, "pred_boxes", None) is None:
             return None
         return self.outputs.logits[self.row].float().softmax(-1)[:, :-1]
 
-    def weights_row(self, stack: str) -> tuple[int, int]:
-        """Return the row of captured weights that is shown, and the number of rows.
-
-        An alignment has a row for each sequence, the chain first; pairs have one for each residue.
-        """
-        count, place = 1, 0
-        if stack in AXES.values():
-            count, place = self.residues, self.residue or 0
-        elif "msa_ids" in self.inputs:
-            count = 1 + self.inputs["msa_ids"].shape[1]
-        return self.row * count + place, rows_of(self.inputs) * count
+    @property
+    def sequences(self) -> int:
+        """The rows of captured weights for each row of the inputs: the sequences of an alignment, the chain first."""
+        return 1 + self.inputs["msa_ids"].shape[1] if "msa_ids" in self.inputs else 1
 
 
 @torch.no_grad()
@@ -101,36 +86,11 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
 
     ValueError for layers or heads that do not exist, and for kernels without weights.
     """
-    model, inputs = reading.model, reading.inputs
-    if "use_cache" in inspect.signature(type(model).forward).parameters:
-        inputs = {**inputs, "use_cache": False}
-    layers = shown_layers(reading, layers)
+    model, inputs = reading.model, without_cache(reading.model, reading.inputs)
     rows: Any = {"layers": layers, "heads": heads, "queries": queries_captured(reading, layers)}
     with evaluating(model), capture_attention(model, inputs, **rows) as captured:
         reading.outputs = captured.outputs
     return stacks_of(reading, captured)
-
-
-def shown_layers(reading: Reading, layers: Layers) -> Layers:
-    """Return the layers that are shown; with a residue, also the layers of attention between its pairs.
-
-    ValueError for a model without pairs, for an unknown residue, and for pairs without a residue.
-    """
-    stacks = {layer.stack: layer.is_of_tokens for layer in attention_layers(reading.model)}
-    named = layers if isinstance(layers, Mapping) else {}
-    if reading.residue is None:
-        for stack in named:
-            if not stacks.get(stack, True):
-                raise ValueError(f"layers names {stack!r}, which is shown of one residue; name it by residue=")
-        return layers
-    if all(stacks.values()):
-        name = type(reading.model).__name__
-        raise ValueError(f"residue={reading.residue} is for attention of pairs, and {name} has none; leave it out")
-    length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues
-    if reading.residue not in range(length):
-        raise ValueError(f"residue={reading.residue}, but the chain has {length}; name one from 0 to {length - 1}")
-    everywhere: Any = layers
-    return named or dict.fromkeys(stacks, everywhere)
 
 
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
@@ -140,8 +100,7 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
         return None
     chosen = chosen_layers(attention_layers(reading.model), layers)
     heads = getattr(reading.model.config.get_text_config(), "num_attention_heads", None) or 1
-    rows = sum(1 if layer.is_of_tokens else ids.shape[1] for layer in chosen)
-    most = max(CAPTURED // (rows * heads * ids.numel()), 1)
+    most = max(CAPTURED // (len(chosen) * heads * ids.numel()), 1)
     if most >= ids.shape[1]:
         return None
     reading.notes.append(
@@ -156,17 +115,19 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     recycled = getattr(reading.model.config, "num_recycles", 0)
     for record in captured.select(step=max(record.step for record in captured) if recycled else None):
-        if len(record.weights) > reading.weights_row(record.stack)[1]:
-            raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
+        if record.stack in AXES.values() or len(record.weights) > rows_of(reading.inputs) * reading.sequences:
+            raise ValueError(
+                f"{type(reading.model).__name__} attends in {record.stack} within windows or pairs of its input, which "
+                "are not shown; qkv.capture_attention has their weights"
+            )
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
     counts, made, stacks = Counter(name for name, _ in groups), dict[tuple[str, int], Positions](), []
     for (name, shape), records in groups.items():
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
-        own = f"{own}, residue {reading.residue}" if name in AXES.values() else own
         chosen, count = records[0].queries, records[0].num_queries
         queries, keys = (named(reading, made, name, *side) for side in (("queries", count), ("keys", shape[2])))
         queries = queries.select(chosen, rest=count - len(chosen)) if len(chosen) < count else queries
-        stacks.append(stack_of(own, records, reading.weights_row(name)[0], queries, keys))
+        stacks.append(stack_of(own, records, reading.row * reading.sequences, queries, keys))
     for (sequence, _), positions in made.items():
         stacks = without_padding(reading, sequence, positions, stacks)
     return stacks
@@ -197,8 +158,6 @@ def without_padding(reading: Reading, sequence: str, positions: Positions, stack
 def sequence_of(reading: Reading, stack: str, side: str) -> str:
     """Return the sequence of the queries or keys of a stack, a key of `NAMES`."""
     inputs, name = reading.inputs, stack.rpartition(".")[2]
-    if stack == AXES["column_attn"]:
-        return "sequences"
     if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
         return name
     has_target = reading.is_encoder_decoder or reading.objects is not None
@@ -220,38 +179,46 @@ def name_tokens(reading: Reading, name: str) -> Positions | None:
 
 
 def name_patches(reading: Reading, count: int) -> Positions | None:
-    """Name the patches of the image."""
-    config = getattr(reading.model.config, "vision_config", reading.model.config)
-    if reading.inputs["pixel_values"].dim() != 4:
+    """Name the patches of the image; None where they fill no grid of its shape."""
+    pixels = reading.own("pixel_values")
+    found = grid_of(reading.model.config, count, pixels) if pixels.dim() == 3 else None
+    if found is None:
         return None
-    return patches(count, reading.own("pixel_values"), getattr(config, "patch_size", None), reading.processor)
+    (rows, columns), prefix = found
+    names = (["class"] + [f"extra {number}" for number in range(1, prefix)])[:prefix]
+    names += [f"({row}, {column})" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+    return Positions("patches", names, (rows, columns), prefix, image_picture(pixels, reading.processor))
 
 
 def name_frames(reading: Reading, count: int) -> Positions:
-    """Name the frames of the recording, with its spectrogram without padding."""
-    own = reading.own(next(name for name in SOUNDS if name in reading.inputs))
+    """Name the frames of the recording by the time at which they begin, if known; its spectrogram has no padding."""
+    own, seconds = reading.own(next(name for name in SOUNDS if name in reading.inputs)), reading.seconds
     end = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else None
     bins = getattr(reading.model.config, "num_mel_bins", None)
     if own.dim() == 2 and own.shape[0] != bins and (bins is not None or own.shape[0] >= own.shape[1]):
         own = own.transpose(0, 1)
-    return frames(count, reading.seconds, spectrogram_picture(own[..., :end].cpu()))
+    labels = [f"{number * seconds / count:.2f} s" if seconds else f"frame {number}" for number in range(count)]
+    return Positions("frames", labels, picture=spectrogram_picture(own[..., :end].cpu()))
 
 
 def name_objects(reading: Reading, count: int) -> Positions | None:
-    """Name object queries by the class that each predicts, "no object" among them, and its probability."""
+    """Name object queries by the class that each predicts and its probability.
+
+    The model's boxes are (centre x, centre y, width, height), as shares.
+    """
     if reading.objects is None:
         return None
     names, best = reading.model.config.id2label, reading.objects.max(-1)
     found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
     labels = [shortened(f"{names.get(index, index)} {score:.0%}") for score, index in found]
-    return objects(labels, reading.outputs.pred_boxes[reading.row].tolist())
+    corners = [(x - w / 2, y - h / 2, w, h) for x, y, w, h in reading.outputs.pred_boxes[reading.row].tolist()]
+    return Positions("objects", labels, boxes=[[round(value, 4) for value in box] for box in corners])
 
 
 NAMES: dict[str, Callable[[Reading, int], Positions | None]] = {
     "text": lambda reading, _: name_tokens(reading, "input_ids"),
     "target": lambda reading, _: name_tokens(reading, "decoder_input_ids"),
     "written": lambda reading, _: Positions("tokens", token_labels(reading.next_tokens, reading.tokenizer)),
-    "sequences": lambda _, count: Positions("tokens", ["chain", *(f"sequence {each}" for each in range(1, count))]),
     "image": name_patches,
     "sound": name_frames,
     "objects": name_objects,
@@ -263,13 +230,12 @@ def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | N
     """Return the positions of a sequence that are shown, no padding and the best objects; None where all are."""
     if sequence == "objects" and reading.objects is not None:
         return reading.objects.amax(-1).argsort(descending=True)[:OBJECTS].tolist()
-    mask = reading.inputs.get("msa_attention_mask" if sequence == "sequences" else MASKS.get(sequence, ""))
+    mask = reading.inputs.get(MASKS.get(sequence, ""))
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     own = mask[min(reading.row, len(mask) - 1)].bool()
     if sequence == "sound":
         return list(range(-(-int(own.sum()) * count // len(own))))
-    own = torch.cat((own.new_ones(1), own)) if sequence == "sequences" else own
     return own.nonzero().flatten().tolist() if len(own) == count else None
 
 

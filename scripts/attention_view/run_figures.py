@@ -126,12 +126,7 @@ def draw_stack(axis: Any, stack: Stack, title: str, scale: float = 1.0) -> None:
         draw_map(axis, weights, stack.keys, scale)
         for left, top, width, height in (stack.queries.boxes or [])[:1]:
             axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="white", linewidth=2))
-    axis.set_title(escaped(shortened(title) + query), fontsize=9, wrap=True)
-
-
-def escaped(text: str) -> str:
-    """Return a text in which a dollar sign begins no formula."""
-    return text.replace("$", r"\$")
+    axis.set_title(shortened(title) + query, fontsize=9, wrap=True, parse_math=False)
 
 
 def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions, scale: float) -> None:
@@ -142,9 +137,9 @@ def draw_matrix(axis: Any, weights: Weights, queries: Positions, keys: Positions
         most = TIMES if positions.kind == "frames" else NAMED
         places = list(range(0, len(positions), max(1, -(-len(positions) // most))))
         space = "\N{OPEN BOX}" if positions.kind == "tokens" else " "
-        labels = [escaped(positions.labels[place].replace(" ", space)) for place in places]
+        labels = [positions.labels[place].replace(" ", space) for place in places]
         is_upright = side is axis.xaxis and positions.kind != "frames"
-        side.set_ticks(places, labels, fontsize=7, rotation=90 if is_upright else 0)
+        side.set_ticks(places, labels, fontsize=7, rotation=90 if is_upright else 0, parse_math=False)
 
 
 def draw_map(axis: Any, row: Weights, keys: Positions, scale: float) -> None:

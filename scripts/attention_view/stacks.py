@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qkv.scripts.attention.statistics import attention_distance, attention_entropy
+from qkv.scripts.attention.statistics import attention_distance, attention_entropy, mean_of_queries
 from qkv.scripts.attention_view.positions import Positions
 
 Weights = NDArray[np.float32]
@@ -28,7 +28,7 @@ class Stack:
     """The weights (L, H, T, S) of a stack; without `heads` they are means over heads.
 
     `entropy` (L, H), in bits, and `distance` (L, H), in positions, are means over all queries as they were captured;
-    queries and keys of different sequences have no distance.
+    queries and keys of different sequences, and weights below zero, have no distance.
     """
 
     name: str
@@ -46,8 +46,9 @@ def stack_of(name: str, records: Sequence[Any], row: int, queries: Positions, ke
     weights = torch.stack([record.weights[min(row, len(record.weights) - 1)].float().cpu() for record in records])
     layers, heads = [record.layer for record in records], list(records[0].heads)
     is_own = queries.labels == keys.labels[: len(queries)] and queries.kind == keys.kind != "objects"
-    distance = mean_distance(weights, keys) if is_own else None
-    return Stack(name, layers, heads, queries, keys, weights.numpy(), mean_entropy(weights), distance)
+    distance = mean_distance(weights, keys) if is_own and bool((weights >= 0).all()) else None
+    entropy = mean_of_queries(attention_entropy(weights.clamp(min=0)), weights.sum(-1) > 0).nan_to_num().numpy()
+    return Stack(name, layers, heads, queries, keys, weights.numpy(), entropy, distance)
 
 
 def colour_scale(*weights: Weights) -> float:
@@ -59,26 +60,15 @@ def colour_scale(*weights: Weights) -> float:
     return min(math.ceil(greatest * 100) / 100, 1.0)
 
 
-def mean_entropy(weights: Tensor) -> Weights:
-    """Return the entropy of attention in bits, the mean over queries: (L, H, T, S) -> (L, H)."""
-    return mean_over_queries(attention_entropy(weights.clamp(min=0)), weights)
-
-
 def mean_distance(weights: Tensor, positions: Positions) -> Weights:
     """Return the distance of attended keys, the mean over queries: (L, H, T, S) -> (L, H), T the first of S.
 
     Patches are as far from each other as in the grid; tokens before the grid are left out.
     """
-    places = torch.arange(weights.shape[-1])[:, None]
-    if positions.grid is not None:
-        weights = weights[:, :, positions.prefix :, positions.prefix :]
-        places = torch.cartesian_prod(*map(torch.arange, positions.grid))
-    return mean_over_queries(attention_distance(weights, places), weights)
-
-
-def mean_over_queries(values: Tensor, weights: Tensor) -> Weights:
-    """Return the mean over the queries that attend to something; a padded one has zeros: (L, H, T) -> (L, H)."""
-    mean: Weights = (values.sum(-1) / (weights.sum(-1) > 0).sum(-1).clamp(min=1)).numpy()
+    grid, prefix = positions.grid or (weights.shape[-1],), positions.prefix
+    places = torch.cartesian_prod(*map(torch.arange, grid)).view(-1, len(grid))
+    distances = attention_distance(weights, places, prefix)
+    mean: Weights = mean_of_queries(distances, weights.sum(-1)[..., prefix:] > 0).nan_to_num().numpy()
     return mean
 
 

@@ -82,52 +82,29 @@ def attend(
     A run, folder or Hub id reads the inputs of `qkv predict`, and `options` are those of `qkv attend`: a text, with
     `pair=` a second one, the path of an image, a recording or a table. A model, ours or transformers', takes the inputs
     of its forward, as a dict; `processor`, its tokenizer or image processor, names tokens and restores images, and
-    `row=` is the row of the batch. Of a model of pairs, `residue=` shows how the pairs of that residue, counted from 0,
-    attend to each other: (i, q) to (i, s) in `starting`, (q, i) to (s, i) in `ending`, and at it the sequences of an
-    alignment in `column`. `layers` and `heads` are those of `qkv.capture_attention`.
+    `row=` is the row of the batch. `layers` and `heads` are those of `qkv.capture_attention`.
 
     ValueError for an unknown input, layer or option, and for a kernel without weights.
     """
     is_built = isinstance(model, nn.Module)
-    known = ["row", "residue"] if is_built else [*OPTIONS["attend"], *LOADING]
+    known = ["row"] if is_built else [*OPTIONS["attend"], *LOADING]
     for key in options.keys() - set(known):
         raise ValueError(f"{key}= is no option here; {did_you_mean(key, known, 'options')}")
     if not is_built:
-        return attend_source(str(model), str(inputs), options, layers, heads)
+        source = open_source(str(model), **{key: options[key] for key in (*LOADING, "task") if key in options})
+        return view_of(title_of(source), read_source(source, str(inputs), options), layers, heads)
     if not isinstance(inputs, Mapping):
         raise ValueError(f'inputs={inputs!r}, but a model takes a dict, as of tokenizer("a text", return_tensors="pt")')
     row, count = options.get("row", 0), rows_of(inputs)
     if not 0 <= row < count:
         raise ValueError(f"row={row}, but inputs have {count} rows; name one from 0 to {count - 1}")
-    reading = Reading(model, dict(inputs), **parts_of(processor), row=row, residue=options.get("residue"))
+    reading = Reading(model, dict(inputs), **parts_of(processor), row=row)
     return view_of(type(model).__name__, reading, layers, heads)
-
-
-def attend_source(
-    name: str, given: str, options: dict[str, Any], layers: Layers = None, heads: Indices = None
-) -> AttentionView:
-    """Open a model and show its attention for an input from the shell."""
-    source = open_source(name, **{key: options[key] for key in (*LOADING, "task") if key in options})
-    chosen: list[Any] = [
-        indices_of(key, options.get(key)) if wanted is None else wanted
-        for key, wanted in (("layers", layers), ("heads", heads))
-    ]
-    reading = read_source(source, given, options)
-    reading.residue = options.get("residue")
-    return view_of(title_of(source), reading, *chosen)
 
 
 def title_of(source: Source) -> str:
     """Return the title of the views of a model: its name and its class."""
     return f"{source.public_name}: {type(source.model).__name__}"
-
-
-def indices_of(key: str, text: str | None) -> Indices:
-    """Return the numbers in a text such as 0,5,-1; ValueError for any other text."""
-    try:
-        return None if text is None else [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{key}={text} are no numbers between commas; write for example {key}=0,-1") from None
 
 
 def parts_of(processor: Any) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class CommunicationTracker(TorchDispatchMode):
             kind, tensor, place = operator
             boxed = isinstance(args[place], ScriptObject)  # or named
             group = ProcessGroup.unbox(args[place]) if boxed else _resolve_process_group(args[place])
-            self.add(kind, group, size(result if tensor < 0 else args[tensor]))
+            whole = tree_leaves(result if tensor < 0 else args[tensor])
+            self.add(kind, group, sum(leaf.nbytes for leaf in whole if isinstance(leaf, Tensor)))
         return result
 
     def add(self, kind: str, group: ProcessGroup, whole: int) -> None:
@@ -73,8 +74,3 @@ class CommunicationTracker(TorchDispatchMode):
         if len(ranks) > 1:
             found = self.collectives.setdefault((kind, group.group_name), Collective(kind, len(ranks)))
             found.add(whole, self.times)
-
-
-def size(value: Any) -> int:
-    """Return the bytes of a tensor, or of several."""
-    return sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, Tensor))

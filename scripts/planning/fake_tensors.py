@@ -59,8 +59,8 @@ STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (matching, "matched", match_in_order),
     (loss, "gather_pairs", gather_equal_batches),
     (torch.backends.mkldnn, "enabled", False),
+    (functional, "dropout", fused_dropout),
 )
-FUSED = (functional, "dropout", fused_dropout)
 # Operators that look at numbers.
 OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.index.Tensor: index_all,
@@ -81,11 +81,10 @@ class StandInMode(TorchDispatchMode):
 
 
 @contextmanager
-def data_independent(*, fused: bool = False) -> Iterator[None]:
-    """Let a training step of any model run on fake tensors; with `fused`, dropout is a GPU's."""
-    stand_ins = (*STAND_INS, FUSED) if fused else STAND_INS
+def data_independent() -> Iterator[None]:
+    """Let a training step of any model run on fake tensors."""
     with ExitStack() as restored:
-        for module, name, stand_in in stand_ins:
+        for module, name, stand_in in STAND_INS:
             restored.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, stand_in)
         with StandInMode():

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.hooks import RemovableHandle
 
 
 class MemoryTracker(TorchDispatchMode):
@@ -78,19 +77,16 @@ class MemoryTracker(TorchDispatchMode):
         for tensor in tensors:
             self.add(local(tensor).untyped_storage(), kind)
 
-    def forget(self, tensors: Iterable[Tensor], kind: str) -> None:
-        """Subtract tensors that lived through the whole step from the peak."""
-        self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
-
-    def label_gradients(self, model: nn.Module) -> list[RemovableHandle]:
-        """Label gradients as soon as they are complete, until the returned hooks are removed."""
+    def label_gradients(self, model: nn.Module) -> None:
+        """Label gradients as soon as they are complete, from now on."""
 
         def label(parameter: Tensor) -> None:
             if parameter.grad is not None:
                 self.label([parameter.grad], "gradients")
 
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        return [parameter.register_post_accumulate_grad_hook(label) for parameter in parameters]
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(label)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
-"""Find the model to plan: its class, config and inputs, from a recipe, a preset or a saved config."""
+"""Find the model to plan: its class, config and inputs, from a recipe or a preset."""
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 from qkv import modeling
@@ -26,6 +24,7 @@ from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks import contrastive
+from qkv.scripts.training.pretrained import pretrained_config
 from qkv.scripts.training.run import TRAINED, architecture_of, config_factory
 
 EXAMPLE_DATA: dict[str, dict[str, Any]] = table(__file__)
@@ -46,14 +45,14 @@ class PlannedModel:
         """The head of the model."""
         return head_of(self.model_class.__name__)
 
-    def build(self, *, fused: bool) -> nn.Module:
+    def build(self) -> nn.Module:
         """Build the model in training mode, without a cache of keys and values.
 
-        With `fused`, the dropout of attention is inside its kernel, as on GPUs.
+        The dropout of attention is inside its kernel, as on GPUs.
         """
         config = deepcopy(self.config)
         for part in (config, *part_configs(config)):
-            if fused and hasattr(part, "attention_dropout"):
+            if hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0
             if hasattr(part, "use_cache"):
                 part.use_cache = False
@@ -63,7 +62,7 @@ class PlannedModel:
     def without_weights(self) -> Any:
         """Build the model on the meta device."""
         with torch.device("meta"), no_init_weights():
-            return self.build(fused=False)
+            return self.build()
 
     def inputs(self, batch: int) -> Inputs:
         """Return a batch of zeros."""
@@ -77,13 +76,17 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     if name in presets.names():
         config = getattr(presets, name)(**config_fields(words))
         model_class = trained_class(config)
-    elif (Path(name) / "config.json").is_file():
-        model_class, config = saved_model(name, words)
     else:
-        recipe = load_recipe(name, words)
+        if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
+            hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
+            raise ValueError(f"{name!r} is no recipe or preset; {hint}")
+        recipe = recipes.load(name, words)
         model_class = architecture_of(recipe)
         fields, sizes = data_sizes(recipe, model_class)
-        config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
+        if recipe.model.init is None:
+            config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
+        else:
+            config = pretrained_config(recipe, model_class, fields)
         name = recipe.name
     largest = {**examples.LARGEST, **examples.LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes}
     sizes = examples.example_sizes(head_of(model_class.__name__), config, largest)
@@ -104,25 +107,6 @@ def config_fields(words: Sequence[str]) -> dict[str, Any]:
     plain = [word.removeprefix("model.") for word in words]
     named = resolve([word if word.partition("=")[0] in ALIASES else f"model.{word}" for word in plain])
     return dict(recipes.pairs([word.removeprefix("model.") for word in named], "num_hidden_layers=24"))
-
-
-def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
-    """Return the model class and config of a folder, from its config.json alone."""
-    config = AutoConfig.from_pretrained(name, **config_fields(words))
-    architecture = (config.architectures or ["nothing"])[0]
-    if architecture not in TRAINED:
-        raise ValueError(
-            f"{name} holds a {architecture}, which qkv does not train; qkv convert makes a qkv model of it"
-        )
-    return getattr(modeling, architecture), config
-
-
-def load_recipe(name: str, words: Sequence[str]) -> Recipe:
-    """Load a recipe by its name; ValueError for an unknown name."""
-    if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
-        hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
-        raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")
-    return recipes.load(name, words)
 
 
 def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:

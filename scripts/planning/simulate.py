@@ -1,6 +1,6 @@
 """Count the parameters of a model, and simulate an optimizer step as one of many devices, on fake tensors."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-from transformers.initialization import no_init_weights, no_tie_weights
+from transformers.initialization import no_tie_weights
 
 from qkv.scripts.planning.arguments import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
-from qkv.scripts.planning.memory_tracker import MemoryTracker
+from qkv.scripts.planning.memory_tracker import MemoryTracker, local
 from qkv.scripts.planning.planned_model import PlannedModel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -30,15 +30,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class Setup:
     """The setup of a step: `batch` examples at once on each of `world_size` devices.
 
-    With tensor parallelism `split` devices share each layer, and the rest share the data as in FSDP2. `fused` says
-    whether kernels are those of GPUs.
+    With tensor parallelism `split` devices share each layer, and the rest share the data as in FSDP2.
     """
 
     world_size: int
     strategy: Strategy
     batch: int
     precision: Precision
-    fused: bool = True
     checkpointing: bool = False
     split: int = 1
     accumulate: int = 1
@@ -66,23 +64,12 @@ def count_parameters(planned: PlannedModel) -> dict[str, int]:
     return {"total": total, "embedding": embedding, "trained": model.num_parameters(only_trainable=True)}
 
 
-def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
-    """Build the model with fake weights that are not tied yet.
-
-    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
-    """
-    with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
-        model = planned.build(fused=fused)
-    return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
-
-
 def simulate(planned: PlannedModel, setup: Setup) -> Step:
     """Run a step of a training, when the optimizer has its state, as the first of the devices.
 
     Every token counts as real and as labelled: batches with padding, and losses of few tokens, take less.
     """
-    stand_ins = data_independent(fused=setup.fused)
-    with process_group(setup) as meshes, FakeTensorMode(), stand_ins, catch_warnings():
+    with process_group(setup) as meshes, FakeTensorMode(), data_independent(), catch_warnings():
         # No operation in place follows.
         filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         # torch 2.9 has no other name for it.
@@ -91,13 +78,14 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
         batch = planned.inputs(setup.batch)
         communication, memory = CommunicationTracker(), MemoryTracker()
-        start(optimizer)
         memory.label(model.parameters(), "weights")
-        memory.label(states(optimizer, optimizer.state), "optimizer")
         with memory, communication if setup.world_size > 1 else nullcontext():
-            untrained = take_step(model, optimizer, batch, setup, memory, communication)
-        memory.forget(states(optimizer, untrained), "optimizer")
-        step = Step({kind: size for kind, size in memory.peak.items() if size}, [*communication.collectives.values()])
+            compute_gradients(model, batch, setup, memory, communication)
+        # The state lives through every later step, in which a fused optimizer allocates nothing.
+        optimizer.step()
+        states = (value for state in optimizer.state.values() for value in state.values())
+        peak = memory.peak | {"optimizer": sum(local(value).untyped_storage().nbytes() for value in states)}
+        step = Step({kind: size for kind, size in peak.items() if size}, [*communication.collectives.values()])
         return with_buckets(step, model, setup) if setup.strategy == "ddp" and setup.world_size > 1 else step
 
 
@@ -109,30 +97,11 @@ def with_buckets(step: Step, model: nn.Module, setup: Setup) -> Step:
     return Step({**step.memory, "buckets": size}, [*step.communication, reduced])
 
 
-def start(optimizer: Any) -> None:
-    """Allocate the optimizer state of all weights, in place of a first step with its forward and backward."""
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            weight.grad = torch.empty_like(weight) if weight.requires_grad else None
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def states(optimizer: Any, weights: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the state that an optimizer keeps of weights."""
-    return (value for weight in weights for value in optimizer.state.get(weight, {}).values())
-
-
-def take_step(
-    model: nn.Module,
-    optimizer: Any,
-    batch: dict[str, Any],
-    setup: Setup,
-    memory: MemoryTracker,
-    communication: CommunicationTracker,
-) -> list[nn.Parameter]:
-    """Take a step, in which one micro-batch stands for all before the last; return the weights without a gradient."""
-    hooks = memory.label_gradients(model)
+def compute_gradients(
+    model: nn.Module, batch: dict[str, Any], setup: Setup, memory: MemoryTracker, communication: CommunicationTracker
+) -> None:
+    """Compute the gradients of a step, in which one micro-batch stands for all before the last."""
+    memory.label_gradients(model)
     memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
     for times, last in ((setup.accumulate - 1, False), (1, True)):
         if times:
@@ -145,17 +114,16 @@ def take_step(
             memory.kind = "temporary"
             loss.backward()
             del loss
-    untrained = [weight for weight in model.parameters() if weight.grad is None]
-    optimizer.step()
-    optimizer.zero_grad()
-    for hook in hooks:
-        hook.remove()
-    return untrained
 
 
 def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
-    """Build the model as one device holds it."""
-    model = fake_model(planned, fused=setup.fused)
+    """Build the model as one device holds it, with fake weights.
+
+    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
+    """
+    with unset_fake_temporarily(), no_tie_weights():
+        model = planned.without_weights()
+    model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
     if "tensor" in meshes:
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
         apply_tensor_parallelism(model, meshes["tensor"], plan)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
+from qkv.scripts.attention.capture import capture_attention, evaluating, without_cache
 from qkv.scripts.attention.layers import attention_layers
 
 # Random tokens of a sequence before its repetition, as in the paper, and sequences.
@@ -40,7 +40,7 @@ def induction_score(
         )
     tokens = repeated_tokens(model, length, sequences, seed)
     with evaluating(model), capture_attention(model, queries=slice(tokens.shape[1] // 2, None)) as captured:
-        model(**one_pass(model, {"input_ids": tokens}))
+        model(**without_cache(model, {"input_ids": tokens}))
     # Of repeated tokens, the weights of the token after each first occurrence: (B, H, N, 2 N) -> (B, H, N).
     after = [record.weights.float().diagonal(offset=1, dim1=-2, dim2=-1) for record in captured]
     return torch.stack([each.mean((0, 2)) for each in after])

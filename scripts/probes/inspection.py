@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from qkv.scripts.attention.capture import capture_attention, evaluating, one_pass
+from qkv.scripts.attention.capture import capture_attention, evaluating, without_cache
 from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.attention.statistics import (
@@ -15,7 +16,7 @@ from qkv.scripts.attention.statistics import (
     attention_entropy,
     first_token_attention,
     grid_of,
-    mean_of_heads,
+    mean_of_queries,
 )
 from qkv.scripts.probes.induction import induction_score, is_causal_language_model
 from qkv.scripts.probes.table import ProbeTable
@@ -30,7 +31,7 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
 
         table = qkv.inspect(model, batch)   # the inputs of a forward, as a dict
         pandas.DataFrame(table.rows)
-        table.save("probes.svg")
+        table.figure().savefig("probes.svg")
 
     Over the real queries of the batch: `entropy` of attention in bits; `distance`, the mean distance in tokens, in
     images in patches and without class tokens; `first_token`, attention of later queries to the first token of their
@@ -47,13 +48,15 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
     table = ProbeTable(type(model).__name__)
 
     def probe_heads(record: AttentionRecord) -> None:
-        queries = real_queries(record, padding_mask(model, record.stack, batch))
+        queries = real_queries(model, record, batch)
         for probe, values in head_statistics(record, queries, places_of(model, record, batch)):
             table.add(probe, (record.stack, record.layer), values)
 
     probed = [each for each in attention_layers(model) if each.kind != "gated_delta" and each.is_of_tokens]
     wanted = {each.stack: [layer.number for layer in probed if layer.stack == each.stack] for each in probed}
-    with evaluating(model), capture_attention(model, one_pass(model, batch), layers=wanted, each=probe_heads):
+    once = {"num_recycles": 0} if getattr(model.config, "num_recycles", 0) else {}
+    inputs = without_cache(model, {**once, **batch})
+    with evaluating(model), capture_attention(model, inputs, layers=wanted, each=probe_heads):
         pass
     for number, scores in enumerate(induction_score(model) if is_causal_language_model(model) else ()):
         table.add("induction", ("decoder", number), scores)
@@ -61,23 +64,19 @@ def inspect(model: PreTrainedModel, batch: Batch) -> ProbeTable:
 
 
 def head_statistics(
-    record: AttentionRecord, mask: Tensor | None, places: tuple[Tensor, int] | None
+    record: AttentionRecord, real: Tensor, places: tuple[Tensor, int] | None
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the statistics of the heads of a record, means over real queries: (H,) each."""
     weights, count = record.weights, record.num_queries
-    real = weights.new_ones(len(weights), count, dtype=torch.bool) if mask is None else mask
-    real = real & (weights.amax((1, 3)) > 0)
     # Weights of kernel="linear" with rotations may be negative.
     is_distribution, is_self = bool((weights >= 0).all()), record.stack != "cross" and weights.shape[-1] == count
     if is_distribution:
-        yield "entropy", mean_of_heads(attention_entropy(weights), real)
+        yield "entropy", mean_of_queries(attention_entropy(weights), real[:, None], (0, 2))
     if is_distribution and is_self and places is not None:
-        at, prefix = places
-        own = weights[:, :, prefix:, prefix:]
-        yield "distance", mean_of_heads(attention_distance(own, at) / own.float().sum(-1), real[:, prefix:])
+        yield "distance", mean_of_queries(attention_distance(weights, *places), real[:, None, places[1] :], (0, 2))
     first = (real if is_self else weights.amax((1, 2)) > 0).int().argmax(-1)
     later = real & (torch.arange(count, device=real.device) > first[:, None]) if is_self else real
-    yield "first_token", mean_of_heads(first_token_attention(weights, first), later)
+    yield "first_token", mean_of_queries(first_token_attention(weights, first), later[:, None], (0, 2))
 
 
 def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor, int] | None:
@@ -89,37 +88,23 @@ def places_of(model: Any, record: AttentionRecord, batch: Batch) -> tuple[Tensor
     is_decoder = record.stack in ("decoder", "cross")
     if images is None or record.stack == "text" or (is_decoder and "decoder_input_ids" in batch):
         return torch.arange(count)[:, None], 0
-    patch = getattr(getattr(model.config, "vision_config", model.config), "patch_size", None)
-    found = None if is_decoder else grid_of(count, images.shape[-2], images.shape[-1], patch)
+    found = None if is_decoder else grid_of(model.config, count, images)
     return None if found is None else (torch.cartesian_prod(*map(torch.arange, found[0])), found[1])
 
 
-def real_queries(record: AttentionRecord, mask: Tensor | None) -> Tensor | None:
-    """Return which queries of a record are real by a mask of the inputs: (B, q), or None where that is unknown.
+def real_queries(model: Any, record: AttentionRecord, batch: Batch) -> Tensor:
+    """Return which queries of a record are real (B, q): they see a key, and some query sees them.
 
-    A mask of another shape, as of sound before its convolutions, tells nothing; a token is real that some query sees.
+    Of a decoder with an encoder the batch says it, for cross-attention has other keys, and labels have no mask.
     """
-    if mask is None:
-        return None
-    rows, queries, keys = len(record.weights), *record.weights.shape[-2:]
-    if mask.shape[-1] == queries and mask.numel() == rows * queries:
-        return mask.reshape(rows, queries).bool()
-    return record.weights.amax((1, 2)) > 0 if queries == keys else None
-
-
-def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
-    """Return the mask that a batch has for the queries of a stack, or None."""
-    mask, labels, alignment = batch.get("attention_mask"), batch.get("labels"), batch.get("msa_ids")
-    if stack == "image":
-        return None
-    if stack in ("decoder", "cross") and model.config.is_encoder_decoder:
-        given = batch.get("decoder_attention_mask")
+    weights, labels, mask = record.weights, batch.get("labels"), batch.get("decoder_attention_mask")
+    real = (weights != 0).any(3).any(1)
+    if (sequences := batch.get("msa_attention_mask")) is not None:  # of an alignment, whose chain is the first
+        real = real & F.pad(sequences, (1, 0), value=1).flatten()[:, None].bool()
+    if record.stack in ("decoder", "cross") and model.config.is_encoder_decoder:
         # Without inputs a decoder reads the labels, shifted.
-        is_read = given is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2
-        masked: Tensor | None = labels != IGNORED if is_read else given  # type: ignore[assignment]
-        return masked
-    if alignment is not None:  # (B, sequences, L), the chain first
-        sequences = batch.get("msa_attention_mask", torch.ones_like(alignment[..., 0]))
-        sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)
-        return sequences[..., None] * (torch.ones_like(alignment[:, 0]) if mask is None else mask)[:, None]
-    return batch.get("pixel_mask") if mask is None else mask
+        if mask is None and "decoder_input_ids" not in batch and isinstance(labels, Tensor) and labels.ndim == 2:
+            mask = labels.ne(IGNORED)
+        return real if mask is None else real & mask.bool()
+    is_self = record.stack != "cross" and weights.shape[-1] == record.num_queries
+    return real & (weights != 0).any(2).any(1) if is_self else real

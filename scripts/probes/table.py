@@ -1,16 +1,13 @@
 """The table that probes fill: rows for a data frame, and a figure of all of them."""
 
-import io
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from qkv.scripts.attention.statistics import COLOURS
 from qkv.scripts.common import extras
-from qkv.scripts.common.files import write_atomically
 
 Row = dict[str, Any]
 # Width and height of a panel, and panels in a row.
@@ -63,12 +60,6 @@ class ProbeTable:
             axis.set_title(f"{probe.replace('_', ' ')}, {stack}\n{PROBES[probe][2]}", fontsize=9)
             draw_map(axis, own, PROBES[probe][1] or max(row["value"] for row in self.select(probe)))
         return figure
-
-    def save(self, path: str | Path) -> None:
-        """Write the figure to a file of a format that matplotlib knows, as .svg, .png or .pdf."""
-        content = io.BytesIO()
-        self.figure().savefig(content, format=Path(path).suffix[1:], dpi=120)
-        write_atomically(Path(path), content.getvalue())
 
 
 def draw_map(axis: Any, rows: list[Row], most: float) -> None:

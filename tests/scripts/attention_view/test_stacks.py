@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.stats import entropy
 from transformers import AutoTokenizer
 
 import stock_folders
@@ -16,16 +15,14 @@ from qkv.scripts.attention.statistics import grid_of
 from qkv.scripts.attention_view.positions import (
     LONGEST,
     Positions,
-    frames,
     image_picture,
-    objects,
-    patches,
     png,
     shortened,
     spectrogram_picture,
     token_labels,
 )
-from qkv.scripts.attention_view.stacks import Stack, fit, halved, mean_distance, mean_entropy, regroup, select
+from qkv.scripts.attention_view.reading import NAMES, Reading
+from qkv.scripts.attention_view.stacks import Stack, fit, halved, mean_distance, regroup, select
 
 
 def numbered(count: int) -> Positions:
@@ -42,15 +39,6 @@ def stack(queries: Positions, keys: Positions, heads: int = 4, layers: int = 3) 
     return Stack("encoder", *numbers, queries, keys, raw / raw.sum(-1, keepdims=True), none, none)
 
 
-def test_entropy_is_the_mean_over_queries_that_attend() -> None:
-    given = stack(numbered(5), numbered(7)).weights
-    padded = np.concatenate((given, np.zeros_like(given)), axis=2)
-    for weights in (given, padded):
-        np.testing.assert_allclose(
-            mean_entropy(torch.tensor(weights)), entropy(given, base=2, axis=-1).mean(-1), rtol=1e-4
-        )
-
-
 def test_distance_counts_tokens_or_steps_in_the_grid() -> None:
     shift = torch.eye(4).roll(1, 1)[None, None]  # each attends to the next, the last to the first
     assert mean_distance(shift, numbered(4)) == pytest.approx((1 + 1 + 1 + 3) / 4)
@@ -59,6 +47,7 @@ def test_distance_counts_tokens_or_steps_in_the_grid() -> None:
     given[..., 1:, 6] = 1  # all attend to the last patch, in row 1 and column 2
     expected = np.mean([np.hypot(1 - row, 2 - column) for row in range(2) for column in range(3)])
     assert mean_distance(given, grid(2, 3)) == pytest.approx(expected)
+    assert mean_distance(torch.zeros(1, 1, 4, 4), numbered(4)) == 0
 
 
 @pytest.mark.parametrize("rest", [True, False])
@@ -90,11 +79,11 @@ def test_first_the_heads_are_averaged_and_then_tokens_cut() -> None:
 
 
 def test_frames_are_summed_in_pairs_and_patches_in_squares() -> None:
-    sound, image = frames(5, 1.0, b""), grid(3, 4)
+    sound, image = Positions("frames", list("abcde")), grid(3, 4)
     own = stack(numbered(3), sound, heads=1)
     new, groups = halved(sound)
     made = regroup(own, sound, new, groups)
-    assert new.labels == ["0.00 s", "0.40 s", "0.80 s"] and made.queries is own.queries
+    assert new.labels == ["a", "c", "e"] and made.queries is own.queries
     expected = own.weights[..., [0, 2]] + own.weights[..., [1, 3]]
     np.testing.assert_allclose(made.weights, np.concatenate((expected, own.weights[..., 4:]), -1), rtol=1e-6)
     own = stack(image, image, heads=1)
@@ -106,7 +95,7 @@ def test_frames_are_summed_in_pairs_and_patches_in_squares() -> None:
     np.testing.assert_allclose(made.weights[..., 1, 0], own.weights[:, :, first, 0].mean(-1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("positions", [numbered(1500), frames(1500, 30.0, b"")])
+@pytest.mark.parametrize("positions", [numbered(1500), Positions("frames", ["a"] * 1500)])
 def test_no_sequence_is_longer_than_can_be_read(positions: Positions) -> None:
     (made,), notes = fit([stack(numbered(2), positions, heads=1, layers=1)])
     assert len(made.keys) == 375 and len(notes) == 1
@@ -129,16 +118,17 @@ def test_no_sequence_is_longer_than_can_be_read(positions: Positions) -> None:
 def test_the_grid_follows_from_the_patches_or_the_shape(
     count: int, height: int, width: int, patch: Any, expected: Any
 ) -> None:
-    assert grid_of(count, height, width, patch) == expected
+    assert grid_of(SimpleNamespace(patch_size=patch), count, torch.empty(3, height, width)) == expected
 
 
-def test_patches_frames_and_objects_are_named(tmp_path: Any) -> None:
-    own = patches(8, torch.rand(3, 4, 6), 2, None)
-    assert own.labels == ["class", "extra 1", "(1, 1)", "(1, 2)", "(1, 3)", "(2, 1)", "(2, 2)", "(2, 3)"]
+def test_patches_frames_and_tokens_are_named(tmp_path: Any) -> None:
+    model: Any = SimpleNamespace(config=SimpleNamespace(patch_size=2))
+    own = NAMES["image"](Reading(model, {"pixel_values": torch.rand(1, 3, 4, 6)}), 8)
+    assert own and own.labels == ["class", "extra 1", "(1, 1)", "(1, 2)", "(1, 3)", "(2, 1)", "(2, 2)", "(2, 3)"]
     assert (own.grid, own.prefix) == ((2, 3), 2)
-    assert frames(4, 2.0, b"").labels == ["0.00 s", "0.50 s", "1.00 s", "1.50 s"]
-    assert frames(2, None, b"").labels == ["frame 0", "frame 1"]
-    assert objects(["a"], [(0.5, 0.4, 0.2, 0.6)]).boxes == [[0.4, 0.1, 0.2, 0.6]]
+    for seconds, labels in ((1.0, ["0.00 s", "0.50 s"]), (None, ["frame 0", "frame 1"])):
+        own = NAMES["sound"](Reading(model, {"input_features": torch.rand(1, 8, 30)}, seconds=seconds), 2)
+        assert own and own.labels == labels
     tokenizer = AutoTokenizer.from_pretrained(stock_folders.gpt2(tmp_path / "gpt2"))
     ids = tokenizer("a é")["input_ids"]
     assert token_labels(ids, tokenizer) == ["a", " ", "Ã", "©"]  # parts of a character by their names

@@ -32,7 +32,7 @@ def test_labels_are_aligned_in_tensors_of_the_same_shapes() -> None:
 
 def test_fused_dropout_drops_as_many_units() -> None:
     torch.manual_seed(0)
-    with data_independent(fused=True):
+    with data_independent():
         dropped = torch.nn.Dropout(0.25).train()(torch.ones(10_000))
     assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)] and 2300 < (dropped == 0).sum() < 2700
 

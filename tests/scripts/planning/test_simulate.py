@@ -10,6 +10,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -19,15 +20,16 @@ from qkv.modeling.heads import language_modeling
 from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.fake_tensors import fused_dropout
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.simulate import (
     DTYPES,
     Setup,
     apply_fsdp,
+    compute_gradients,
     count_parameters,
     simulate,
-    take_step,
 )
 from qkv.scripts.training.accelerator import apply_tensor_parallel
 
@@ -54,12 +56,13 @@ SUBJECTS = {
 
 @pytest.fixture(autouse=True)
 def whole_logits(plain_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute padding and the logits of all tokens, as a plan does."""
+    """Compute padding and the logits of all tokens, and dropout in one kernel, as a plan does."""
 
     def loss(head: nn.Module, hidden: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
         return negative_log_likelihood(head(hidden), labels, **options)
 
     monkeypatch.setattr(language_modeling, "loss_without_logits", loss)
+    monkeypatch.setattr(functional, "dropout", fused_dropout)
 
 
 def subject_of(name: str) -> PlannedModel:
@@ -68,18 +71,25 @@ def subject_of(name: str) -> PlannedModel:
 
 
 def here(**fields: Any) -> Setup:
-    return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", "fused": False, **fields})
+    return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", **fields})
+
+
+def take_step(model: Any, optimizer: Any, batch: dict[str, Any], setup: Setup, communication: Any = None) -> None:
+    """Take a step with numbers."""
+    compute_gradients(model, batch, setup, MemoryTracker(), communication or CommunicationTracker())
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def real(subject: PlannedModel, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
     """A model with numbers after its first step."""
-    model = subject.build(fused=False)
+    model = subject.build()
     if setup.checkpointing:
         # The state of the CPU's generator is in the memory of no device.
         model.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch = subject.inputs(setup.batch)
-    take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker())
+    take_step(model, optimizer, batch, setup)
     return model, optimizer, batch
 
 
@@ -116,7 +126,7 @@ def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool, 
     model, optimizer, batch = real(subject, setup)
     assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
     assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
-    measured = allocated(lambda: take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker()))
+    measured = allocated(lambda: take_step(model, optimizer, batch, setup))
     measured += sum(value.nbytes for value in tree_leaves(batch) if isinstance(value, torch.Tensor))
     predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
     assert predicted == pytest.approx(measured, rel=0.01)
@@ -134,9 +144,9 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
         subject = subject_of("gpt2")
         model, optimizer, batch = real(subject, here())
         wrapped = DistributedDataParallel(model)
-        take_step(wrapped, optimizer, batch, here(), MemoryTracker(), CommunicationTracker())
+        take_step(wrapped, optimizer, batch, here())
         with CommunicationTracker() as tracker:
-            take_step(wrapped, optimizer, batch, here(), MemoryTracker(), tracker)
+            take_step(wrapped, optimizer, batch, here(), tracker)
     finally:
         distributed.destroy_process_group()
     (traced,) = tracker.collectives.values()
@@ -151,7 +161,7 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_pairs_of_all_devices_are_contrasted() -> None:
     subject = find("shapes-captions", [f"model.{part}_config.num_hidden_layers=1" for part in ("text", "vision")], None)
-    few, many = (simulate(subject, here(world_size=world, batch=2, fused=True)) for world in (4, 512))
+    few, many = (simulate(subject, here(world_size=world, batch=2)) for world in (4, 512))
     # Two vectors of 64 numbers for each of the 2 pairs of a device, and two scalars beside the gradients.
     gathered = 512 * 2 * 2 * 64 * 4
     sent: Counter[str] = Counter()
@@ -164,7 +174,7 @@ def test_pairs_of_all_devices_are_contrasted() -> None:
 def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_once() -> None:
     subject = subject_of("gpt2")
     found = simulate(subject, here(world_size=2, strategy="fsdp2", accumulate=3))
-    model = subject.build(fused=False)
+    model = subject.build()
     layers = sum(weight.nbytes for weight in model.model.layers.parameters())
     # Every parameter is cut along its first side, which two devices share evenly but for the tables' odd row.
     rest = sum(weight.nbytes for weight in model.parameters()) - layers + 4 * 64
@@ -188,9 +198,9 @@ def sharded(model: Any, setup: Setup) -> Any:
 def sent(model: Any, batch: dict[str, Any], setup: Setup) -> dict[str, tuple[int, int]]:
     """What a step with numbers sends, the second one; torch's own counter must have as many calls."""
     optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
-    take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker())
+    take_step(model, optimizer, batch, setup)
     with CommDebugMode() as counts, CommunicationTracker() as tracker:
-        take_step(model, optimizer, batch, setup, MemoryTracker(), tracker)
+        take_step(model, optimizer, batch, setup, tracker)
     assert counts.get_total_counts() == sum(collective.calls for collective in tracker.collectives.values())
     return sums(list(tracker.collectives.values()))
 
@@ -215,7 +225,7 @@ def test_a_step_without_numbers_sends_what_it_sends_with_them(
     subject = subject_of(name)
     tensors = strategy == "tp"
     setup = here(world_size=2, strategy=strategy, precision=precision, split=2 if tensors else 1)
-    model = (sliced if tensors else sharded)(subject.build(fused=False), setup)
+    model = (sliced if tensors else sharded)(subject.build(), setup)
     found = sent(model, subject.inputs(setup.batch), setup)
     distributed.destroy_process_group()
     assert sums(simulate(subject, setup).communication) == found
@@ -244,6 +254,6 @@ def test_tensor_and_data_parallel_share_everything() -> None:
 def test_no_weights_are_allocated() -> None:
     wide = ["hidden_size=8192", "num_hidden_layers=2", "intermediate_size=28672", "num_attention_heads=64"]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = simulate(find("llama_3_2_1b", wide, 2048), here(world_size=64, strategy="fsdp2", fused=True))
+    found = simulate(find("llama_3_2_1b", wide, 2048), here(world_size=64, strategy="fsdp2"))
     assert 64 * found.memory["weights"] > 10e9
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB

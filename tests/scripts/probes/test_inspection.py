@@ -2,7 +2,6 @@
 
 import math
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,11 @@ import qkv
 import reference
 import tiny
 from errors import raises_sentence
-from families.attentions import FAMILIES, built, eager, real_queries
+from families.attentions import FAMILIES, built, eager
+from families.attentions import real_queries as expected_real
 from qkv.scripts.probes import inspection
 from qkv.scripts.probes.induction import LENGTH, repeated_tokens
-from qkv.scripts.probes.inspection import padding_mask
+from qkv.scripts.probes.inspection import real_queries
 from qkv.scripts.probes.table import PROBES
 from tiny import jitter
 
@@ -66,7 +66,7 @@ def test_heads_of_every_family(name: str) -> None:
         rows = {probe: by_head(table, probe, stack) for probe in HEADS if probe in probes_of(table, stack)}
         assert ("entropy" in rows) == all((weights >= 0).all() for weights in layers)
         for number, weights in enumerate(layers):
-            real = real_queries(stack, batch, weights)
+            real = expected_real(stack, batch, weights)
             if "pixel_mask" in batch and stack == "encoder":
                 real = (weights.amax((1, 2)) > 0)[:, None, :, None]
             expected = expected_heads(weights, real, *places_of(name, stack, weights), cross=stack == "cross")
@@ -110,18 +110,29 @@ def test_every_head_is_probed_and_the_model_stays(case: Any) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_mask_of_each_stack() -> None:
-    model: Any = qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder())
+def test_queries_of_a_decoder_are_real_by_its_mask_or_the_labels() -> None:
+    torch.manual_seed(0)
+    model: Any = jitter(qkv.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder())).eval()
     pairs, labels = tiny.pairs(), tiny.translations()
-    assert padding_mask(model, "encoder", pairs) is pairs["attention_mask"]
-    assert padding_mask(model, "cross", pairs) is pairs["decoder_attention_mask"]
-    own = padding_mask(model, "decoder", labels)
-    assert own is not None and torch.equal(own, labels["labels"] != -100)
     bare = {"input_ids": pairs["input_ids"], "decoder_input_ids": pairs["decoder_input_ids"]}
-    assert padding_mask(model, "decoder", bare) is None
-    clip, captions = qkv.QkvDualEncoderModel(tiny.dual_encoder()), tiny.captions()
-    assert padding_mask(clip, "image", captions) is None
-    assert padding_mask(clip, "text", captions) is captions["attention_mask"]
+    ones = torch.ones_like(pairs["decoder_input_ids"], dtype=torch.bool)
+    cases = ((pairs, pairs["decoder_attention_mask"].bool()), (labels, labels["labels"] != -100), (bare, ones))
+    assert all(mask.all() == (inputs is bare) for inputs, mask in cases)
+    for inputs, mask in cases:
+        with torch.no_grad(), qkv.capture_attention(model, inputs, layers={"decoder": None, "cross": None}) as captured:
+            pass
+        assert all(torch.equal(real_queries(model, record, inputs), mask) for record in captured)
+
+
+@torch.no_grad()
+def test_padded_sequences_of_an_alignment_are_not_real() -> None:
+    model, inputs = qkv.QkvPairModel(tiny.pair("evoformer", chunk_size=4)).eval(), tiny.alignment()
+    with qkv.capture_attention(model, inputs) as captured:
+        pass
+    sequences = torch.cat((torch.ones(tiny.BATCH, 1), inputs["msa_attention_mask"]), dim=1)
+    expected = (sequences[..., None] * inputs["attention_mask"][:, None]).flatten(0, 1).bool()
+    assert not sequences.all()
+    assert all(torch.equal(real_queries(model, record, inputs), expected) for record in captured)
 
 
 def test_padding_does_not_count() -> None:
@@ -150,7 +161,7 @@ def test_layers_without_weights_have_no_probes() -> None:
     assert qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet")), tiny.causal_labels()).rows == []
 
 
-def test_the_table_is_selected_drawn_and_saved(tmp_path: Path) -> None:
+def test_the_table_is_selected_and_drawn() -> None:
     table = qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder()), tiny.causal_labels())
     assert {row["stack"] for row in table.select("entropy")} == {"decoder"}
     with raises_sentence("probe='entropy'", "'encoder'", "decoder"):
@@ -162,10 +173,6 @@ def test_the_table_is_selected_drawn_and_saved(tmp_path: Path) -> None:
     ends = {axis.images[0].get_clim()[1] for axis in maps[len(PROBES) :] if axis.get_title().startswith("entropy")}
     assert ends == {max(row["value"] for row in pairs.select("entropy"))}, "one scale for all stacks"
     assert all(axis.yaxis_inverted() and axis.images[0].colorbar.ax.get_ylabel() for axis in maps), "layer 0 on top"
-    table.save(tmp_path / "probes.svg")
-    assert (tmp_path / "probes.svg").read_bytes().startswith(b"<?xml")
-    with pytest.raises(ValueError, match="txt"):
-        table.save(tmp_path / "probes.txt")
 
 
 def test_weights_of_one_layer_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
