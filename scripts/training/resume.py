@@ -202,7 +202,7 @@ class CheckpointManager:
             return sentence
         restore(self.loop, self.tensors(state["step"]), state)
         self.logger.load_state_dict(state["logger"])
-        self.early_stopping.load_state_dict(state["early_stopping"])
+        vars(self.early_stopping).update(state["early_stopping"] | {"patience": self.early_stopping.patience})
         self.logger.best = self.early_stopping.sentence
         self.resumed = (*state["resumed"], self.loop.done)
         self.earlier = state["time"]

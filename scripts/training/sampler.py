@@ -103,20 +103,15 @@ class MapLoader:
         dataset: Any = self
         loader = DataLoader(
             dataset,
-            batch_sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
-            collate_fn=unchanged,  # type: ignore[arg-type]  # rows are batches already
+            batch_size=None,  # each item is a batch
+            sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
             num_workers=self.workers,
             # Or it would draw from the generator of dropout.
             generator=torch.Generator(),
         )
         return iter(loader)
 
-    def __getitems__(self, places: Sequence[Place]) -> Batch:
+    def __getitem__(self, places: Sequence[Place]) -> Batch:
         """Return the batch of the examples at these places, for DataLoader."""
         positions, indices = zip(*places, strict=True)
         return self.task.collate(self.task.examples().__getitems__(list(indices)), positions)
-
-
-def unchanged(batch: Batch) -> Batch:
-    """Return a batch that the dataset has collated."""
-    return batch
