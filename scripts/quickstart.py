@@ -19,10 +19,7 @@ COMPARED = 16
 
 def run(arguments: Namespace) -> None:
     """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
-    recipe = recipe_of(arguments.recipe, arguments.overrides)
-    if recipe.model.source != "qkv":
-        raise ValueError(f"model_source={recipe.model.source}: the quick start is for models of qkv; use qkv train")
-    finished = train(recipe, arguments.words, complete=complete)
+    finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words, complete=complete)
     if finished.is_main:
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
 

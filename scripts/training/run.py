@@ -98,8 +98,6 @@ class Run:
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
-    if recipe.model.source != "qkv":
-        raise ValueError(f"model_source={recipe.model.source} is of python -m qkv.scripts.lab compare; leave it out")
     architecture = architecture_of(recipe)
     known = architecture.config_class.known_fields()
     fields = {name: value for name, value in task.config.items() if name in known}
