@@ -1,12 +1,10 @@
-"""Speak lines with espeak-ng in a process of its own: run by path, it reads them from standard input.
+"""Speak lines with espeak-ng, which has to be done in a new process.
 
 Its library draws random numbers and keeps its oscillators' phases from one text to the next, however often it is
 initialized: only a fresh process with a fixed seed speaks the same texts with the same samples.
 """
 
 import ctypes
-import json
-import sys
 from typing import Any
 
 import numpy as np
@@ -49,14 +47,8 @@ def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None
     library.espeak_Synchronize()
 
 
-def main(path: str) -> None:
-    """Speak the lines of standard input, and write the samples to a file."""
+def speak_by_espeak(lines: list[Any]) -> Speech:
+    """Speak lines by the library that the package espeakng-loader brings."""
     import espeakng_loader
 
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    samples, lengths, rate = speak(library, espeakng_loader.get_data_path(), json.load(sys.stdin))
-    np.savez(path, samples=samples, lengths=lengths, rate=rate)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    return speak(ctypes.CDLL(espeakng_loader.get_library_path()), espeakng_loader.get_data_path(), lines)
