@@ -4,14 +4,13 @@ from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
 
+from qkv.scripts import train
 from qkv.scripts.attention_view.run_figures import draw_run
 from qkv.scripts.common.inspector import Job, identical, outputs
-from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.examples import Batch, model_inputs
-from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.integrity.loading import auto_class, load_in_clean_process
-from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.run import Run
 
 # Examples whose outputs are compared; of images, all are.
 COMPARED = 16
@@ -19,9 +18,7 @@ COMPARED = 16
 
 def run(arguments: Namespace) -> None:
     """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
-    finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words, complete=complete)
-    if finished.is_main:
-        print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
+    train.run(arguments, complete)
 
 
 def complete(finished: Run) -> None:
