@@ -19,8 +19,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from torch.hub import download_url_to_file
 
-from qkv.scripts.common.files import cache_folder, file_hash
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import cache_folder, file_hash, table
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes.schema import Recipe
 

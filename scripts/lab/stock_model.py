@@ -14,7 +14,7 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 import qkv
 from qkv.modeling.heads.loss import classification, contrastive, cross_entropy, next_tokens
 from qkv.modeling.heads.matching import set_loss
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.common.words import check_known
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks.task import Task
