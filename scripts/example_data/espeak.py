@@ -16,7 +16,10 @@ Speech = tuple["np.ndarray[Any, Any]", list[int], int]
 
 
 def speak(library: Any, home: str, lines: list[Any]) -> Speech:
-    """Return the samples of every [text, voice, words a minute, pitch], the length of each, and the sampling rate."""
+    """Return the samples of every [text, voice, words a minute, pitch], the length of each, and the sampling rate.
+
+    RuntimeError where espeak-ng knows no such voice.
+    """
     rate = library.espeak_Initialize(SYNCHRONOUS, 0, home.encode(), 0)
     parts: list[Any] = []
 
@@ -30,21 +33,15 @@ def speak(library: Any, home: str, lines: list[Any]) -> Speech:
     library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))
     lengths = []
     for text, voice, speed, pitch in lines:
-        first = len(parts)
-        say(library, text, voice, {RATE: speed, PITCH: pitch})
+        if library.espeak_SetVoiceByName(voice.encode()):
+            raise RuntimeError(f"espeak-ng has no voice {voice!r}")
+        library.espeak_SetParameter(RATE, speed, 0)
+        library.espeak_SetParameter(PITCH, pitch, 0)
+        first, data = len(parts), text.encode() + b"\0"
+        library.espeak_Synth(data, len(data), 0, CHARACTERS, 0, UTF8, None, None)
+        library.espeak_Synchronize()
         lengths.append(sum(map(len, parts[first:])))
     return np.concatenate(parts), lengths, rate
-
-
-def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None:
-    """Speak one text; RuntimeError where espeak-ng knows no such voice."""
-    if library.espeak_SetVoiceByName(voice.encode()):
-        raise RuntimeError(f"espeak-ng has no voice {voice!r}")
-    for number, value in parameters.items():
-        library.espeak_SetParameter(number, value, 0)
-    data = text.encode() + b"\0"
-    library.espeak_Synth(data, len(data), 0, CHARACTERS, 0, UTF8, None, None)
-    library.espeak_Synchronize()
 
 
 def speak_by_espeak(lines: list[Any]) -> Speech:

@@ -80,7 +80,7 @@ def speak(lines: list[list[Any]]) -> list[NDArray[np.float32]]:
     """Return the samples of each line at 16 kHz; RuntimeError when espeak-ng fails."""
     with ProcessPoolExecutor(1) as process:
         samples, lengths, rate = process.submit(espeak.speak_by_espeak, lines).result()
-    parts = np.split(samples.astype(np.float32) / 32768, np.cumsum(lengths)[:-1])
+    parts = np.split(np.asarray(samples / 32768, np.float32), np.cumsum(lengths)[:-1])
     return [resample(part, rate, SAMPLING_RATE) for part in parts]
 
 
