@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from qkv.scripts.common.tables import format_metric, print_columns
+from qkv.scripts.common.tables import format_metric, print_columns, scaled
 from qkv.scripts.recipes.loading import load, names, read_card
 from qkv.scripts.recipes.schema import Recipe
 
@@ -29,9 +29,4 @@ def row(recipe: Recipe, record: dict[str, Any] | None) -> dict[str, str]:
     metric, value = next((name, value) for name, value in record["metrics"]["test"].items() if name != "loss")
     minutes = f"{record['time']['training_wall_s'] / 60:.0f}"
     shown = f"{metric} {format_metric(metric, value)}"
-    return cells | {"size": counted(record["parameters"]), "test": shown, "min": minutes}
-
-
-def counted(number: int) -> str:
-    """Return a number of parameters in thousands or millions."""
-    return f"{number / 1e3:.0f}k" if number < 999_500 else f"{number / 1e6:.3g}M"
+    return cells | {"size": scaled(record["parameters"], ""), "test": shown, "min": minutes}

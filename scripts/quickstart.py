@@ -1,30 +1,22 @@
 """Train a recipe, draw, write the card, and load the run folder without qkv."""
 
 from argparse import Namespace
-from types import SimpleNamespace
 from typing import Any
 
+from qkv.scripts import train
 from qkv.scripts.attention_view.run_figures import draw_run
 from qkv.scripts.common.inspector import Job, identical, outputs
-from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.examples import Batch, model_inputs
-from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.integrity.loading import auto_class, load_in_clean_process
-from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.run import Run
 
-# Examples whose outputs are compared; of images, all are.
-COMPARED = 16
+COMPARED = 16  # examples of each split
 
 
 def run(arguments: Namespace) -> None:
     """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
-    recipe = recipe_of(arguments.recipe, arguments.overrides)
-    if recipe.model.source != "qkv":
-        raise ValueError(f"model_source={recipe.model.source}: the quick start is for models of qkv; use qkv train")
-    finished = train(recipe, arguments.words, complete=complete)
-    if finished.is_main:
-        print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
+    train.run(arguments, complete)
 
 
 def complete(finished: Run) -> None:
@@ -32,20 +24,17 @@ def complete(finished: Run) -> None:
     finished.record["pictures"] |= draw_run(finished.model, finished.task, finished.folder)
     finished.save()
     complete_run(finished.folder, finished.model)
-    finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
+    for split in finished.task.splits:
+        compare(finished, split)
+    finished.record["reload"] = [*finished.task.splits]
     finished.save()
     write_run_card(finished.folder)
 
 
-def compare(finished: Run, split: str) -> dict[str, float]:
-    """Compute the metrics of the run folder, loaded without qkv, on a split of images; of others, compare outputs only.
-
-    RuntimeError unless it is the same model.
-    """
-    task, model = finished.task, finished.model
-    whole = task.kind == "image-classification"
-    count = len(task.splits[split]) if whole else min(COMPARED, len(task.splits[split]))
-    columns = task.collate(task.splits[split].__getitems__(range(count)), None)
+def compare(finished: Run, split: str) -> None:
+    """Raise RuntimeError unless the run folder, loaded without qkv, has the outputs of the model on some examples."""
+    task, model, examples = finished.task, finished.model, finished.task.splits[split]
+    columns = task.collate(examples.__getitems__(range(min(COMPARED, len(examples)))), None)
     given = {name: value for name, value in model_inputs(columns).items() if name != "labels"}
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         shift: Any = model.prepare_decoder_input_ids_from_labels
@@ -53,10 +42,6 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     auto = auto_class(finished.record["config"], type(model).__name__) or "AutoModel"
     (loaded,) = load_in_clean_process([Job(finished.folder, auto, given)])
     check_equal(loaded.outputs, outputs(model, given))
-    if not whole:
-        return {}
-    sums = task.score(SimpleNamespace(**loaded.outputs), columns)
-    return {name: value.item() / int(task.count(columns)) for name, value in sums.items()}
 
 
 def check_equal(actual: Batch, expected: Batch) -> None:

@@ -4,9 +4,7 @@ import math
 import re
 import shlex
 from argparse import Namespace
-from contextlib import suppress
 from datetime import datetime
-from glob import escape
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -48,8 +46,6 @@ def run(arguments: Namespace) -> None:
     is_grid = arguments.trials is None and all(isinstance(kind, CategoricalDistribution) for kind in space.values())
     grid = [dict(zip(values, row, strict=True)) for row in product(*values.values())] if is_grid else []
     typed = [name, *sorted(f"{key}={words[key]}" for key in words.keys() - FREE)]
-    if recipe.output.folder is None:
-        tell_of_stopped_sweep(f"runs/{escape(recipe.name)}-sweep-*", typed)
     folder = Path(recipe.output.folder or f"runs/{recipe.name}-sweep-{datetime.now():%Y%m%d-%H%M%S}")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:
@@ -116,16 +112,6 @@ def open_study(folder: Path, words: list[str]) -> optuna.Study:
     return study
 
 
-def tell_of_stopped_sweep(where: str, words: list[str]) -> None:
-    """Print which sweep of these words was stopped, for one that starts anew because it names no `out=`."""
-    for folder in sorted(Path().glob(where), reverse=True):
-        with suppress(OSError, ValueError), (folder / LOCK).open("a") as file:
-            lock_training(file, folder)  # or it is running
-            if any(not trial.state.is_finished() for trial in open_study(folder, words).trials):
-                say(f"{folder} is this sweep, stopped before its end; this command with out={folder} goes on there")
-                return
-
-
 def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> None:
     """Train a trial and store its metric, negative where lower is better; a failed trial does not end the sweep."""
     command = shlex.join(["qkv", "train", name, *words_of(words)])
@@ -150,6 +136,10 @@ def show(study: optuna.Study, title: str) -> None:
         raise RuntimeError("every trial failed, each for the reason above; change the fields and out=")
     metric = study.user_attrs["metric"]
     sign = -1 if metric in LOWER_IS_BETTER else 1
-    shown = ["failed" if trial.value is None else f"{sign * trial.value:.4f}" for trial in ranked]
-    rows = [f"trial {trial.number + 1}: {' '.join(words_of(trial.params))}" for trial in ranked]
-    print_table(f"{title} {metric}, the best first", dict(zip(rows, shown, strict=True)))
+    rows = {
+        f"trial {trial.number + 1}: {' '.join(words_of(trial.params))}": (
+            "failed" if trial.value is None else f"{sign * trial.value:.4f}"
+        )
+        for trial in ranked
+    }
+    print_table(f"{title} {metric}, the best first", rows)

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
@@ -10,18 +11,18 @@ from qkv.scripts.publishing.export.run_folder import complete_run
 from qkv.scripts.training.run import Run, train
 
 
-def run(arguments: Namespace) -> None:
+def complete(finished: Run) -> None:
+    """Complete the run folder, so that it loads anywhere."""
+    with phase(f"writing code, card and manifest to {finished.folder}"):
+        complete_run(finished.folder, finished.model)
+
+
+def run(arguments: Namespace, complete: Callable[[Run], None] = complete) -> None:
     """Train, complete the run folder, and print the results and files."""
     finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words, complete=complete)
     if finished.is_main:
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
         say(f"next: qkv evaluate {finished.folder}, or qkv publish {finished.folder} ./published")
-
-
-def complete(finished: Run) -> None:
-    """Complete the run folder, so that it loads anywhere."""
-    with phase(f"writing code, card and manifest to {finished.folder}"):
-        complete_run(finished.folder, finished.model)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write files that survive a crash, read and hash them."""
+"""Write files that survive a crash, read and hash them, and tables that lie beside a module."""
 
 import errno
 import hashlib
@@ -9,6 +9,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 # The file that marks a run folder: the last that a training writes.
 RECORD = "record.json"
@@ -180,6 +183,11 @@ def cache_folder() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def table(module: str) -> Any:
+    """Return the content of the YAML file beside a module, of the same name."""
+    return yaml.safe_load(Path(module).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def file_hash(path: Path) -> str:

@@ -81,17 +81,13 @@ def tensors(model: Any) -> Iterator[tuple[str, str, Tensor]]:
                 yield "attribute", f"{prefix}.{name}".lstrip("."), value
 
 
-def held(model: Any, known: Callable[[str], tuple[Tensor, str] | None] = lambda name: None) -> Held:
-    """Return {kind: {name: fingerprint}} of a model.
-
-    `known` gives a tensor and its fingerprint by name: where the model has the same bits, nothing is hashed again.
-    """
+def held(model: Any) -> Held:
+    """Return {kind: {name: fingerprint}} of a model."""
     fingerprints: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
     seen: dict[int, str] = {}
     for kind, name, tensor in tensors(model):
         if id(tensor) not in seen:  # tied tensors are hashed once
-            other = known(name)
-            seen[id(tensor)] = other[1] if other and identical(other[0], tensor) else fingerprint(tensor)
+            seen[id(tensor)] = fingerprint(tensor)
         fingerprints[kind][name] = seen[id(tensor)]
     return fingerprints
 

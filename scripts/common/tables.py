@@ -63,15 +63,13 @@ def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, l
 def run_rows(record: dict[str, Any]) -> dict[str, str]:
     """Return the rows of a run: its metrics beside the baselines', its size and its cost."""
     rows = {}
-    others = {"loaded without qkv": record["reload"]} if "reload" in record else {}
-    others |= record.get("baselines", {})
     for split, metrics in record["metrics"].items():
         for name, value in metrics.items():
             rows[f"{split} {name}"] = format_metric(name, value)
-            for other, scores in others.items():
+            for other, scores in record.get("baselines", {}).items():
                 if name in scores[split]:
                     rows[f"{split} {name}, {other}"] = format_metric(name, scores[split][name])
-        if "reload" in record:
+        if split in record.get("reload", ()):
             rows[f"{split} logits, loaded without qkv"] = "equal bit by bit"
     time = record["time"]
     rows["parameters"] = f"{record['parameters']:,}"

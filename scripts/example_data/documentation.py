@@ -1,7 +1,6 @@
 """English documentation: the manual of Django, fetched once and checked by its hash, and the docstrings of Python."""
 
 import ast
-import hashlib
 import inspect
 import os
 import platform
@@ -18,9 +17,9 @@ from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
 import numpy as np
+from torch.hub import download_url_to_file
 
-from qkv.scripts.common.files import cache_folder, file_hash
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import cache_folder, file_hash, table
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes.schema import Recipe
 
@@ -87,16 +86,10 @@ def archive() -> Path:
     if path.is_file() and file_hash(path) == SHA256:
         return path
     try:
-        with urlopen(archive_address(index()), timeout=60) as answer:
-            content: bytes = answer.read()
-        if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
-            raise ValueError(f"its SHA-256 is {digest}, expected {SHA256}")
-    except (OSError, ValueError) as error:
+        download_url_to_file(archive_address(index()), str(path), hash_prefix=SHA256, progress=False)
+    except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise OSError(f"{ARCHIVE} cannot be fetched ({reason}); use data=docstrings, which needs no network") from None
-    partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may fetch it too
-    partial.write_bytes(content)
-    partial.replace(path)
     return path
 
 

@@ -1,12 +1,10 @@
-"""Speak lines with espeak-ng in a process of its own: run by path, it reads them from standard input.
+"""Speak lines with espeak-ng, which has to be done in a new process.
 
 Its library draws random numbers and keeps its oscillators' phases from one text to the next, however often it is
 initialized: only a fresh process with a fixed seed speaks the same texts with the same samples.
 """
 
 import ctypes
-import json
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,10 @@ Speech = tuple["np.ndarray[Any, Any]", list[int], int]
 
 
 def speak(library: Any, home: str, lines: list[Any]) -> Speech:
-    """Return the samples of every [text, voice, words a minute, pitch], the length of each, and the sampling rate."""
+    """Return the samples of every [text, voice, words a minute, pitch], the length of each, and the sampling rate.
+
+    RuntimeError where espeak-ng knows no such voice.
+    """
     rate = library.espeak_Initialize(SYNCHRONOUS, 0, home.encode(), 0)
     parts: list[Any] = []
 
@@ -32,31 +33,19 @@ def speak(library: Any, home: str, lines: list[Any]) -> Speech:
     library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))
     lengths = []
     for text, voice, speed, pitch in lines:
-        first = len(parts)
-        say(library, text, voice, {RATE: speed, PITCH: pitch})
+        if library.espeak_SetVoiceByName(voice.encode()):
+            raise RuntimeError(f"espeak-ng has no voice {voice!r}")
+        library.espeak_SetParameter(RATE, speed, 0)
+        library.espeak_SetParameter(PITCH, pitch, 0)
+        first, data = len(parts), text.encode() + b"\0"
+        library.espeak_Synth(data, len(data), 0, CHARACTERS, 0, UTF8, None, None)
+        library.espeak_Synchronize()
         lengths.append(sum(map(len, parts[first:])))
     return np.concatenate(parts), lengths, rate
 
 
-def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None:
-    """Speak one text; RuntimeError where espeak-ng knows no such voice."""
-    if library.espeak_SetVoiceByName(voice.encode()):
-        raise RuntimeError(f"espeak-ng has no voice {voice!r}")
-    for number, value in parameters.items():
-        library.espeak_SetParameter(number, value, 0)
-    data = text.encode() + b"\0"
-    library.espeak_Synth(data, len(data), 0, CHARACTERS, 0, UTF8, None, None)
-    library.espeak_Synchronize()
-
-
-def main(path: str) -> None:
-    """Speak the lines of standard input, and write the samples to a file."""
+def speak_by_espeak(lines: list[Any]) -> Speech:
+    """Speak lines by the library that the package espeakng-loader brings."""
     import espeakng_loader
 
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    samples, lengths, rate = speak(library, espeakng_loader.get_data_path(), json.load(sys.stdin))
-    np.savez(path, samples=samples, lengths=lengths, rate=rate)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    return speak(ctypes.CDLL(espeakng_loader.get_library_path()), espeakng_loader.get_data_path(), lines)

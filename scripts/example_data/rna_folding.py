@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.data.text_columns import SecondaryStructures
 from qkv.scripts.recipes.schema import Recipe
 

@@ -3,9 +3,8 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,9 +19,9 @@ from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import cache_folder, make_durable
 from qkv.scripts.data.audio import resample, write_wav
 from qkv.scripts.data.corpus import SpeechData
+from qkv.scripts.example_data import espeak
 from qkv.scripts.recipes.schema import Recipe
 
-ESPEAK = Path(__file__).with_name("espeak.py")
 PACKAGE, HOME = "espeakng-loader", "https://github.com/espeak-ng/espeak-ng"
 DIGITS = "zero one two three four five six seven eight nine".split()
 ACCENTS = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-gb-x-gbclan")
@@ -40,7 +39,8 @@ def spoken_digits(recipe: Recipe) -> SpeechData:
     ModuleNotFoundError without the package that brings espeak-ng.
     """
     require("espeakng_loader")
-    facts = [recipe.text.made, version(PACKAGE), ESPEAK.read_text(encoding="utf-8"), Path(__file__).read_text("utf-8")]
+    programs = (Path(each).read_text(encoding="utf-8") for each in (espeak.__file__, __file__))
+    facts = [recipe.text.made, version(PACKAGE), *programs]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     folder = cache_folder() / f"spoken-digits-{name}"
     if not folder.is_dir():
@@ -77,16 +77,10 @@ def draw(count: int, voices: Any, seed: int) -> list[list[Any]]:
 
 
 def speak(lines: list[list[Any]]) -> list[NDArray[np.float32]]:
-    """Return the samples of each line at 16 kHz; RuntimeError with the end of espeak-ng's output when it fails."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "sound.npz"
-        words = [sys.executable, str(ESPEAK), str(path)]
-        result = subprocess.run(words, input=json.dumps(lines), capture_output=True, text=True)
-        if result.returncode:
-            raise RuntimeError(f"espeak-ng failed: {result.stderr.strip()[-500:]}")
-        with np.load(path) as archive:
-            samples, ends, rate = archive["samples"], np.cumsum(archive["lengths"]), int(archive["rate"])
-    parts = np.split(samples.astype(np.float32) / 32768, ends[:-1])
+    """Return the samples of each line at 16 kHz; RuntimeError when espeak-ng fails."""
+    with ProcessPoolExecutor(1) as process:
+        samples, lengths, rate = process.submit(espeak.speak_by_espeak, lines).result()
+    parts = np.split(np.asarray(samples / 32768, np.float32), np.cumsum(lengths)[:-1])
     return [resample(part, rate, SAMPLING_RATE) for part in parts]
 
 

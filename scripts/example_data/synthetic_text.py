@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.data.corpus import Corpus, paired
 from qkv.scripts.data.splits.division import TEST_EVERY
 from qkv.scripts.data.text_columns import TaggedWords

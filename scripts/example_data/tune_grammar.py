@@ -10,7 +10,7 @@ from math import exp, inf, log2
 
 import numpy as np
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 
 TABLES = table(__file__)
 NAMES, STEPS, FORMS, CHORDS = (TABLES[name] for name in ("names", "steps", "forms", "chords"))

@@ -9,15 +9,12 @@ from typing import Any
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import SECONDS, format_range, print_table
 from qkv.scripts.lab.baselines import baselines
-from qkv.scripts.lab.stock_model import build_chosen, has_stock
+from qkv.scripts.lab.stock_model import build_stock, has_stock
 from qkv.scripts.publishing.export.folder import README
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.run import Run, train
-
-# Fields of the recipe that each model changes.
-MODELS: dict[str, list[str]] = {"qkv": [], "stock": ["model_source=stock"]}
+from qkv.scripts.training.run import Run, build, train
 
 
 def run(arguments: Namespace) -> None:
@@ -42,7 +39,8 @@ def compare(arguments: Namespace, folder: Path) -> Run:
     `compare` with one of the seeds.
     """
     stock = has_stock(load(arguments.recipe, arguments.overrides).model.architecture)
-    models = {name: words for name, words in MODELS.items() if name != "stock" or stock}
+    # Fields of the recipe that each model changes.
+    models: dict[str, list[str]] = {"qkv": []} | ({"stock": []} if stock else {})
     models |= {name: words for name, *words in arguments.also}
     records: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     # Ours is last, so that it is at hand when all are done.
@@ -51,7 +49,7 @@ def compare(arguments: Namespace, folder: Path) -> Run:
         out = folder / f"{name}-{seed}"
         say(f"{name}, seed {seed}: {number} of {len(pairs)} trainings, in {out}")
         recipe = load(arguments.recipe, [*arguments.overrides, *models[name], f"seed={seed}", f"out={out}"])
-        run = train(recipe, arguments.words, Clock(), build=build_chosen)
+        run = train(recipe, arguments.words, Clock(), build=build_stock if name == "stock" else build)
         records[name].insert(0, run.record)
     each = {name: results(of_model) for name, of_model in records.items()}
     run.record["comparison"] = {"seeds": arguments.seeds, "models": each}

@@ -14,9 +14,9 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 import qkv
 from qkv.modeling.heads.loss import classification, contrastive, cross_entropy, next_tokens
 from qkv.modeling.heads.matching import set_loss
+from qkv.scripts.common.files import table
 from qkv.scripts.common.words import check_known
-from qkv.scripts.recipes.loading import changed
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.run import build
 
@@ -38,6 +38,8 @@ HEADS: dict[str, tuple[str, Any]] = {
     "ForObjectDetection": ("AutoModelForObjectDetection", set_loss),
     "DualEncoderModel": ("AutoModelForZeroShotImageClassification", contrastive),
 }
+# The fields of the stock model's config, by recipe; of other recipes it is the one of the same architecture.
+STOCK: dict[str, Fields] = table(__file__)
 # Fields of a config that follow from the data.
 DATA_FIELDS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
 
@@ -47,31 +49,29 @@ def has_stock(architecture: str) -> bool:
     return architecture.endswith(tuple(HEADS))
 
 
-def build_chosen(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """Build the model that `model_source` names: the recipe's, or the stock model to compare it with."""
-    if recipe.model.source == "qkv":
-        return build(recipe, task)
+def build_stock(recipe: Recipe, task: Task) -> PreTrainedModel:
+    """Build the stock model to compare a recipe's model with."""
     if recipe.model.init is not None:
-        raise ValueError("model_source=stock starts at random, to compare with; leave out init")
-    return stock_model(recipe, build(changed(recipe, model_source="qkv"), task))
+        raise ValueError("the stock model starts at random, to compare with; leave out init")
+    return stock_model(recipe, build(recipe, task), STOCK.get(recipe.name, {}))
 
 
-def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
+def stock_model(recipe: Recipe, model: Any, fields: Fields) -> PreTrainedModel:
     """Return the stock model to compare ours with: initialised by transformers, trained with the loss of ours.
 
-    ValueError where stock transformers has no such architecture and the recipe names no other.
+    ValueError where stock transformers has no such architecture and the `fields` of a config name no other.
     """
     head = next((name for name in HEADS if recipe.model.architecture.endswith(name)), None)
     if head is None:
-        raise ValueError(f"model_source=stock has nothing to compare {recipe.model.architecture} with")
+        raise ValueError(f"transformers has nothing to compare {recipe.model.architecture} with")
     auto_class, loss = HEADS[head]
-    if recipe.model.stock:
-        config = stock_config(recipe, model.config)
+    if fields:
+        config = stock_config(fields, model.config)
         try:
             stock = getattr(transformers, auto_class).from_config(config)
         except ValueError:
             raise ValueError(
-                f"stock.model_type={config.model_type!r} has no class of {auto_class} in transformers, which "
+                f"model_type={config.model_type!r} has no class of {auto_class} in transformers, which "
                 f"{recipe.model.architecture} is compared with; take another model_type"
             ) from None
         if head == "ForCausalLM":
@@ -96,8 +96,8 @@ def check_causal(stock: Any) -> None:
     if not torch.allclose(one, two, atol=1e-4):
         kind = stock.config.model_type
         raise ValueError(
-            f"stock.model_type={kind!r} sees the tokens that it is to predict: it is no causal language model as "
-            "configured; take gpt2 or llama, or set stock.is_decoder=true"
+            f"model_type={kind!r} sees the tokens that it is to predict: it is no causal language model as "
+            "configured; take gpt2 or llama, or set is_decoder=true"
         )
 
 
@@ -110,14 +110,13 @@ def without_label_smoothing(model: Any) -> Any:
     return type(model)(config)
 
 
-def stock_config(recipe: Recipe, ours: Any) -> Any:
-    """Return the recipe's stock config, with the sizes and ids that follow from the data."""
-    fields = dict(recipe.model.stock)
+def stock_config(fields: Fields, ours: Any) -> Any:
+    """Return the stock config of these fields, with the sizes and ids that follow from the data."""
     if "model_type" not in fields:
-        raise ValueError("stock has no model_type; add for example stock.model_type=gpt2")
+        raise ValueError("the stock model has no model_type; add for example model_type: gpt2")
     check_known(fields["model_type"], list(transformers.CONFIG_MAPPING))
     if hasattr(ours, "text_config"):
-        fields["text_config"] = {**data_fields(ours.text_config), **fields.get("text_config", {})}
+        fields = {**fields, "text_config": {**data_fields(ours.text_config), **fields.get("text_config", {})}}
     return AutoConfig.for_model(**{**data_fields(ours), **fields})
 
 

@@ -11,8 +11,8 @@ from transformers.initialization import no_init_weights
 
 from qkv import modeling
 from qkv.configuration import presets
+from qkv.scripts.common.files import table
 from qkv.scripts.common.heads import HEADS, Head, head_of
-from qkv.scripts.common.resources import table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.pretrained import part_configs
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes.fields import numbers
 from qkv.scripts.recipes.loading import convert

@@ -1,6 +1,6 @@
 """The schema of recipes: a tree of small dataclasses, one for each part of the system.
 
-Files and the command line write `text`, `augment`, `card`, `model` and `stock` as groups, other fields by their names.
+Files and the command line write `text`, `augment`, `card` and `model` as groups, other fields by their names.
 """
 
 from dataclasses import dataclass, field
@@ -117,9 +117,6 @@ class Model:
         init: A pretrained model to start from, of qkv or transformers: a run, a model folder or a Hub id. It brings its
             config, tokenizer and class names; `model` then changes only fields of the head and of training.
         partial_init: Whether tensors below the head that a pretrained model lacks start at random, not refused.
-        model_source: `stock` is for `python -m qkv.scripts.lab compare`, which trains the model of transformers that
-            `stock` describes, or else the one of the same architecture.
-        stock: The `model_type` of a model of transformers, and the fields of its config.
     """
 
     architecture: str
@@ -127,8 +124,6 @@ class Model:
     config: Fields = written_as("model", default_factory=dict)
     init: str | None = None
     partial_init: bool = False
-    source: Literal["qkv", "stock"] = written_as("model_source", default="qkv")
-    stock: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

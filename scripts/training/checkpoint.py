@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.scripts.common.files import file_hash, full_disk, make_durable, room, sync
+from qkv.scripts.common.files import file_hash, staged
 
 Tensors = dict[str, dict[str, Tensor]]  # by name, by file
 MANIFEST = "manifest.json"
@@ -34,19 +34,13 @@ class Checkpoints:
 
         `best` is the step of the best checkpoint so far, which stays as long as a checkpoint names it.
         """
-        final = self.path(step)
-        partial = final.with_name(f".{final.name}.partial")
+        shutil.rmtree(self.path(step), ignore_errors=True)  # incomplete, or the run would have resumed from it
         try:
-            fill(partial, tensors, texts, {"step": step, "best": best})
-            shutil.rmtree(final, ignore_errors=True)  # incomplete, or the run would have resumed from it
-            partial.rename(final)
-            sync(self.folder)
+            with staged(self.path(step)) as folder:
+                fill(folder, tensors, texts, {"step": step, "best": best})
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise OSError(
-                f"the checkpoint of step {step} could not be written to {self.folder}: {full_disk(error) or error}; "
-                f"earlier ones are intact, {room(self.folder)}"
-            ) from error
+            said = f"the checkpoint of step {step} could not be written to {self.folder}, where earlier ones are intact"
+            raise OSError(f"{said}: {error}") from error
         self.prune(step)
 
     def prune(self, newest: int) -> None:
@@ -107,12 +101,10 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def fill(folder: Path, tensors: Tensors, texts: dict[str, str], facts: dict[str, int | None]) -> None:
-    """Write tensors, texts and, last, their manifest to a new folder, and sync it to the disk."""
-    folder.mkdir(parents=True)
+    """Write tensors, texts and, last, their manifest to an empty folder."""
     for name, held in tensors.items():
         save_file(held, folder / name)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({**facts, "files": files}, indent=2) + "\n", encoding="utf-8")
-    make_durable(folder)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 # Metrics to minimise.
 LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse")
@@ -56,11 +55,6 @@ class EarlyStopping:
     def should_stop(self) -> bool:
         """True after `patience` evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state, but for metric and patience."""
-        for name in ("best", "step", "waited", "results"):
-            setattr(self, name, state[name])
 
 
 def check_metric(metric: str | None, splits: Iterable[str]) -> None:

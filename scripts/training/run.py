@@ -98,8 +98,6 @@ class Run:
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
-    if recipe.model.source != "qkv":
-        raise ValueError(f"model_source={recipe.model.source} is of python -m qkv.scripts.lab compare; leave it out")
     architecture = architecture_of(recipe)
     known = architecture.config_class.known_fields()
     fields = {name: value for name, value in task.config.items() if name in known}
@@ -150,7 +148,7 @@ def train(
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
-    with locked_folder(recipe, accelerator, record) as folder:
+    with locked_folder(recipe, accelerator) as folder:
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
         if earlier is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from typing import Any, ClassVar
 
@@ -50,42 +51,32 @@ class Share:
             yield list(step[index * self.size : (index + 1) * self.size])
 
 
-class Sampler:
-    """Deterministic order of examples, independent of the world size: a permutation for each epoch, by the seed alone.
+def places(size: int, seed: int, start: int = 0) -> Iterator[Place]:
+    """Yield `size` examples without end from a place on: each epoch in another order, which the seed alone decides."""
+    for epoch in count(start // size):
+        permutation = np.random.default_rng((seed, epoch)).permutation(size).tolist()
+        first = epoch * size
+        skipped = max(start - first, 0)
+        yield from zip(count(first + skipped), permutation[skipped:], strict=False)
+
+
+def steps(size: int, recipe: Recipe, lengths: Sequence[int] | None = None, done: int = 0) -> Iterator[list[Place]]:
+    """Yield the examples of each step after `done`, with their places, whatever the number of processes.
 
     With `lengths` the examples of 50 steps are sorted by length, and the steps shuffled, which saves padding.
     """
-
-    def __init__(self, size: int, recipe: Recipe, lengths: Sequence[int] | None = None) -> None:
-        self.size, self.seed, self.batch_size = size, recipe.seed, recipe.optimization.batch_size
-        self.lengths = lengths
-
-    def steps(self, done: int = 0) -> Iterator[list[Place]]:
-        """Yield the examples of each step after `done`, with their places."""
-        if self.lengths is not None:
-            yield from self.by_length(done, self.lengths)
-        order = self.places(done * self.batch_size)
+    seed, batch = recipe.seed, recipe.optimization.batch_size
+    if lengths is None:
+        order = places(size, seed, done * batch)
         while True:
-            yield list(islice(order, self.batch_size))
-
-    def places(self, start: int) -> Iterator[Place]:
-        """Yield examples without end from a place on, each epoch in another order."""
-        for epoch in count(start // self.size):
-            permutation = np.random.default_rng((self.seed, epoch)).permutation(self.size).tolist()
-            first = epoch * self.size
-            skipped = max(start - first, 0)
-            yield from zip(count(first + skipped), permutation[skipped:], strict=False)
-
-    def by_length(self, done: int, lengths: Sequence[int]) -> Iterator[list[Place]]:
-        """Yield steps of examples of similar length."""
-        size = self.batch_size
-        for bucket in count(done // BUCKET):
-            places = list(islice(self.places(bucket * BUCKET * size), BUCKET * size))
-            # A stable sort: examples of one length stay shuffled.
-            places.sort(key=lambda place: lengths[place[1]])
-            shuffled = np.random.default_rng((self.seed, bucket, BUCKET)).permutation(BUCKET)
-            for step in shuffled[max(done - bucket * BUCKET, 0) :]:
-                yield places[step * size : (step + 1) * size]
+            yield list(islice(order, batch))
+    for bucket in count(done // BUCKET):
+        near = islice(places(size, seed, bucket * BUCKET * batch), BUCKET * batch)
+        # A stable sort: examples of one length stay shuffled.
+        ordered = sorted(near, key=lambda place: lengths[place[1]])
+        shuffled = np.random.default_rng((seed, bucket, BUCKET)).permutation(BUCKET)
+        for step in shuffled[max(done - bucket * BUCKET, 0) :]:
+            yield ordered[step * batch : (step + 1) * batch]
 
 
 class MapLoader:
@@ -96,27 +87,22 @@ class MapLoader:
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.data.workers
         lengths = task.lengths() if recipe.optimization.group_by_length else None
-        self.sampler = Sampler(len(task.examples()), recipe, lengths)
+        self.steps = partial(steps, len(task.examples()), recipe, lengths)
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
         """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
         dataset: Any = self
         loader = DataLoader(
             dataset,
-            batch_sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
-            collate_fn=unchanged,  # type: ignore[arg-type]  # rows are batches already
+            batch_size=None,  # each item is a batch
+            sampler=(batch for step in self.steps(done) for batch in self.share.micro_batches(step)),
             num_workers=self.workers,
             # Or it would draw from the generator of dropout.
             generator=torch.Generator(),
         )
         return iter(loader)
 
-    def __getitems__(self, places: Sequence[Place]) -> Batch:
+    def __getitem__(self, places: Sequence[Place]) -> Batch:
         """Return the batch of the examples at these places, for DataLoader."""
         positions, indices = zip(*places, strict=True)
         return self.task.collate(self.task.examples().__getitems__(list(indices)), positions)
-
-
-def unchanged(batch: Batch) -> Batch:
-    """Return a batch that the dataset has collated."""
-    return batch

@@ -48,7 +48,10 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     load_optimizer(loop, tensors, facts)
     load_weights(loop, tensors.get(MODEL, {}))
     loop.done = facts["step"]
-    load_schedule(loop, facts["schedule"])
+    loop.schedule.load_state_dict(facts["schedule"])
+    # The latest step again, for more `max_steps` may have changed the learning rate of the next.
+    loop.schedule.last_epoch -= 1
+    loop.schedule.step()
     if facts["loader"]:
         loader: Any = loop.loader
         loader.restore(facts["loader"])
@@ -57,16 +60,6 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
         set_rng_state(facts["random"][rank])
     else:
         seed(loop.recipe.seed, loop.done, rank)
-
-
-def load_schedule(loop: Loop, state: dict[str, Any]) -> None:
-    """Load the schedule, and set the learning rate of the next step, which more `max_steps` may have changed."""
-    schedule: Any = loop.schedule
-    schedule.load_state_dict(state)
-    rates = [base * rule(loop.done) for base, rule in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
-    for group, rate in zip(loop.optimizer.optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    schedule._last_lr = rates
 
 
 def weights(loop: Loop) -> dict[str, Any]:

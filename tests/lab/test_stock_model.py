@@ -7,14 +7,9 @@ from transformers import MBartConfig, MBartForConditionalGeneration
 import qkv
 from qkv.modeling.heads.loss import cross_entropy
 from qkv.scripts.lab.stock_model import stock_model, with_summed_loss
-from qkv.scripts.recipes.schema import Recipe
 from recipes import recipe_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
-
-
-def recipe(architecture: str, **fields: object) -> Recipe:
-    return recipe_of(architecture=architecture, **fields)
 
 
 LLAMA = {
@@ -25,7 +20,7 @@ LLAMA = {
 
 def test_counterpart_has_the_same_shape() -> None:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))
-    found = stock_model(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = stock_model(recipe_of(architecture="QkvDecoderForCausalLM"), model, {})
     assert type(found).__name__ == "LlamaForCausalLM" and found.num_parameters() == model.num_parameters()
     assert not torch.equal(found.model.embed_tokens.weight, model.model.embed_tokens.weight)
 
@@ -51,7 +46,7 @@ def test_counterpart_has_the_same_shape() -> None:
 def test_stock_losses_add_up_over_parts_of_a_step(architecture: str, fields: dict[str, object]) -> None:
     config = getattr(qkv, architecture).config_class(**SIZE)
     ours = getattr(qkv, architecture)(config)
-    found = stock_model(recipe(architecture, model_source="stock", stock=fields), ours).eval()
+    found = stock_model(recipe_of(architecture=architecture), ours, fields).eval()
     ids = torch.randint(2, 11, (4, 6))
     tokens = ids % config.num_labels if "Token" in architecture else ids
     labels = (
@@ -69,7 +64,7 @@ def test_smoothing_equals_ours() -> None:
     qkv_copy = qkv.from_transformers(stock).eval()
     qkv_copy.config.label_smoothing = 0.2
     ids = torch.randint(0, 11, (2, 5))
-    found = stock_model(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = stock_model(recipe_of(architecture="QkvDecoderForCausalLM"), model, {})
     found.load_state_dict(stock.state_dict())
     assert found(input_ids=ids, labels=ids).loss.item() == pytest.approx(
         qkv_copy(input_ids=ids, labels=ids).loss.item()
@@ -81,15 +76,15 @@ def test_smoothing_equals_ours() -> None:
     [
         ("QkvDecoderForCausalLM", {"n_embd": 8}, "model_type"),
         ("QkvDecoderForCausalLM", {"model_type": "gpt3"}, "'gpt3'"),
-        ("QkvDecoderForCausalLM", {"model_type": "bert", **SIZE}, r"stock\.model_type='bert'"),
-        ("QkvDecoderForCausalLM", {"model_type": "vit"}, r"stock\.model_type='vit'.*AutoModelForCausalLM"),
+        ("QkvDecoderForCausalLM", {"model_type": "bert", **SIZE}, r"model_type='bert'"),
+        ("QkvDecoderForCausalLM", {"model_type": "vit"}, r"model_type='vit'.*AutoModelForCausalLM"),
         ("QkvDecoderForQuestionAnswering", {}, "QkvDecoderForQuestionAnswering"),
     ],
 )
 def test_models_without_a_counterpart_are_refused(architecture: str, fields: dict[str, str], message: str) -> None:
     model = getattr(qkv, architecture)(qkv.QkvDecoderConfig(**SIZE))
     with pytest.raises(ValueError, match=message):
-        stock_model(recipe(architecture, model_source="stock", stock=fields), model)
+        stock_model(recipe_of(architecture=architecture), model, fields)
 
 
 def test_model_with_another_loss_generates() -> None:

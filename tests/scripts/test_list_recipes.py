@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from qkv.scripts.cli import main
-from qkv.scripts.list_recipes import counted, row
+from qkv.scripts.common.tables import scaled
+from qkv.scripts.list_recipes import row
 from qkv.scripts.recipes import loading
 from qkv.scripts.recipes.loading import load, names, read_card
 
@@ -28,7 +29,7 @@ def test_figures_are_those_of_the_card(name: str) -> None:
         assert (cells["size"], cells["test"], cells["min"]) == ("-", "-", "-")
         return
     record = json.loads(path.read_text())
-    assert cells["size"] == counted(record["parameters"])
+    assert cells["size"] == scaled(record["parameters"], "")
     assert abs(float(cells["min"]) * 60 - record["time"]["training_wall_s"]) <= 30
     metric, value = cells["test"].split()[:2]
     share = 100 if cells["test"].endswith("%") else 1
@@ -40,8 +41,3 @@ def test_other_data_and_missing_cards_are_told(tmp_path: Path, monkeypatch: pyte
     assert "data=docstrings, measured on data=django-docs" in cells["model and data"]
     monkeypatch.setattr(loading, "CARDS", tmp_path)
     assert row(load("digits"), read_card("digits"))["test"] == "-"
-
-
-@pytest.mark.parametrize(("number", "text"), [(52, "0k"), (152714, "153k"), (999999, "1M"), (1053824, "1.05M")])
-def test_numbers_are_short(number: int, text: str) -> None:
-    assert counted(number) == text

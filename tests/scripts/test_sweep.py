@@ -86,24 +86,6 @@ def test_a_killed_trial_is_run_again(tmp_path: Path, words: list[str], monkeypat
     assert swept(tmp_path / "killed", "lr=1,2") == 1  # another sweep
 
 
-def test_a_sweep_without_out_names_the_one_that_was_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (folder := tmp_path / "a-sweep-1").mkdir()
-    study = sweep.open_study(folder, ["a", "lr=1,2"])
-    study.ask()
-    sweep.tell_of_stopped_sweep("a-sweep-*", ["a", "lr=1,3"])
-    with locked_by_another(folder / LOCK):
-        sweep.tell_of_stopped_sweep("a-sweep-*", ["a", "lr=1,2"])
-    assert capsys.readouterr().err == ""
-    sweep.tell_of_stopped_sweep("a-sweep-*", ["a", "lr=1,2"])
-    assert "out=a-sweep-1" in capsys.readouterr().err
-    study.tell(0, 1.0)
-    sweep.tell_of_stopped_sweep("a-sweep-*", ["a", "lr=1,2"])
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.slow
 def test_a_failed_trial_ends_no_sweep(tmp_path: Path) -> None:
     lines = [f"{'good fine' if row % 2 else 'bad poor'} {row},{'yes' if row % 2 else 'no'}" for row in range(60)]

@@ -11,9 +11,9 @@ import numpy as np
 from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
+from qkv.scripts.common.files import table
 from qkv.scripts.common.heads import WORDS
 from qkv.scripts.common.phases import is_first_process, say
-from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.columns import NAMES, Column, Flags, first, longest

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.common.words import nearest
 
 Step = Literal["train", "encode", "generate", "load", "load again"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.lab.history.lengths import FIT_FROM, fitted_exponent
 from qkv.scripts.lab.history.speed import growth
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from qkv import QkvDecoderConfig
 from qkv.modeling import QkvDecoderModel
+from qkv.scripts.common.files import table
 from qkv.scripts.common.phases import say
-from qkv.scripts.common.resources import table
 from qkv.scripts.lab.history.speed import Curve, forward_seconds, recurrent_layer
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.recipes.loading import load, read_card

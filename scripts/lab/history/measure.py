@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.lab.history.activations import measure_activations
 from qkv.scripts.lab.history.gradients import gradients_by_distance
 from qkv.scripts.lab.history.lengths import measure_stacks

@@ -48,8 +48,7 @@ def settings(recipe: Record, *, own: bool = False) -> list[tuple[str, Any]]:
             continue
         inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
         rows += [(key, part) for key, part in inner.items() if part is not None]
-    unused = (*OF_EXAMPLES, *(["stock."] if recipe.get("model_source") == "qkv" else [])) if own else ()
-    return [(key, part) for key, part in rows if not key.startswith(unused) and not (own and part == "")]
+    return [(key, part) for key, part in rows if not (own and (part == "" or key.startswith(OF_EXAMPLES)))]
 
 
 def is_own(record: Record) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from huggingface_hub import get_token
 from safetensors import SafetensorError, safe_open
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 
 TABLES = table(__file__)
 PUBLISHED: dict[str, str] = TABLES["published"]

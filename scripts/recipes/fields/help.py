@@ -23,8 +23,8 @@ def recipe_help(recipe: Recipe, typed: str) -> str:
             lines += ["", *wrap((part.__doc__ or "").splitlines()[0], width)]
         group, _, name = key.rpartition(".")
         value = values[group][name] if group else values[key]
-        if key in ("model", "stock"):
-            lines += config_entries(f"{key}.", value, config_meanings(recipe.model.architecture), width)
+        if key == "model":
+            lines += config_entries("model.", value, config_meanings(recipe.model.architecture), width)
         elif not isinstance(value, dict):
             lines += entry(key, value, f"{field.meaning} ({field.unit})" if field.unit else field.meaning, width)
     return "\n".join([*lines, "", f"example: {typed} learning_rate=1e-3 out=runs/mine"])

@@ -57,16 +57,12 @@ def test_the_same_data_come_every_time_and_are_made_once(cache: Path, monkeypatc
     )
 
 
-def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import json, sys, numpy\nlines = json.load(sys.stdin)\n"
-    script += "numpy.savez(sys.argv[1], samples=numpy.full(60, 16384, 'int16'), lengths=[20, 40], rate=16000)"
-    (tmp_path / "espeak.py").write_text(script)
-    monkeypatch.setattr(digits, "ESPEAK", tmp_path / "espeak.py")
-    found = digits.speak([["a", "v", 1, 1], ["b", "v", 1, 1]])
-    assert [len(part) for part in found] == [20, 40] and set(found[0].tolist()) == {0.5}
-    (tmp_path / "espeak.py").write_text("raise SystemExit('no voice')")
-    with pytest.raises(RuntimeError, match="espeak-ng failed: no voice"):
-        digits.speak([["a", "v", 1, 1]])
+def test_each_call_speaks_in_a_new_process() -> None:
+    lines = [["one", "en-us+m1", 150, 40], ["two three", "en-us+f1", 200, 60]]
+    first, again = digits.speak(lines), digits.speak(lines)
+    assert [part.dtype for part in first] == [np.float32] * 2 and all(map(np.array_equal, first, again))
+    with pytest.raises(RuntimeError, match="nobody"):
+        digits.speak([["one", "nobody", 150, 40]])
 
 
 def test_noise_is_as_loud_as_drawn() -> None:

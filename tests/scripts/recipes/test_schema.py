@@ -43,10 +43,10 @@ def test_a_wrong_word_is_refused_in_one_sentence(word: str, message: str) -> Non
 
 
 def test_a_recipe_is_the_tree_of_its_flat_values() -> None:
-    recipe = load("digits", ["out=here", "model_source=stock"])
+    recipe = load("digits", ["out=here", "schedule=linear"])
     keys = {key for key in recipe_fields() if "." not in key}
     assert flat(recipe).keys() == keys and changed(recipe, **flat(recipe)) == recipe
-    assert (flat(recipe)["data"], flat(recipe)["out"], flat(recipe)["model_source"]) == ("digits", "here", "stock")
+    assert (flat(recipe)["data"], flat(recipe)["out"], flat(recipe)["schedule"]) == ("digits", "here", "linear")
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,21 @@
 from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
 import own_runs
-from qkv.scripts.lab.stock_model import build_chosen
+from qkv.scripts.lab.stock_model import build_stock
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.contrastive import CANDIDATES, batch_loss, negatives
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import check_task
+from qkv.scripts.training.run import build
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
         "model.num_attention_heads=2", "text.made=40", "holdout=0.05", "max_steps=2", "warmup_steps=1",
@@ -86,10 +88,10 @@ def test_equal_captions_of_a_table_are_one_and_a_test_may_have_others(tmp_path: 
     assert batch["_place"].tolist() == [0, 1] and batch["pixel_values"].shape == (2, 3, 16, 16)
 
 
-@pytest.mark.parametrize("source", ["qkv", "stock"])
-def test_both_models_compete_alike(source: str, task: Task) -> None:
+@pytest.mark.parametrize("build", [build, build_stock])
+def test_both_models_compete_alike(build: Any, task: Task) -> None:
     """The loss that a step is taken by is that of the outputs, summed over pairs and divided by their number."""
-    model = build_chosen(changed(RECIPE, model_source=source), task).eval()
+    model = build(RECIPE, task).eval()
     batch = task.collate(task.train.__getitems__(range(8)), range(8))
     given = {name: value for name, value in batch.items() if name[0] != "_"}
     outputs = model(**given, num_items_in_batch=4)

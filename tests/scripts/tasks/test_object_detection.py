@@ -14,7 +14,7 @@ from transformers import DetrForObjectDetection, pipeline
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.examples import Batch, InvalidRecord
 from qkv.scripts.data.validation import check_image
-from qkv.scripts.lab.stock_model import build_chosen
+from qkv.scripts.lab.stock_model import STOCK, build_stock
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
@@ -131,11 +131,11 @@ def test_answers_are_boxes_in_pixels(task: Task) -> None:
     assert task.measure(sums, wrong)["ap"] < 0.2
 
 
-def test_the_stock_model_has_our_loss(task: Task) -> None:
+def test_the_stock_model_has_our_loss(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one batch it is the loss of transformers itself, and in parts it adds up, as theirs does not."""
     torch.manual_seed(0)
-    words = ["model_source=stock", "stock.decoder_layers=2"]
-    model = build_chosen(recipe.load("shapes-detect", [*TINY, *words]), task).eval()
+    monkeypatch.setitem(STOCK["shapes-detect"], "decoder_layers", 2)
+    model = build_stock(recipe.load("shapes-detect", TINY), task).eval()
     assert isinstance(model, DetrForObjectDetection) and model.config.id2label == dict(enumerate(NAMES))
     batch = task.collate(task.train.__getitems__(range(8)), None)
     given = {name: value for name, value in batch.items() if name != "_size"}

@@ -14,7 +14,7 @@ from transformers import (
 from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.examples import model_inputs
-from qkv.scripts.lab.stock_model import build_chosen
+from qkv.scripts.lab.stock_model import STOCK, build_stock
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
@@ -109,11 +109,12 @@ def test_lengths_and_parts_are_compared_with_the_sound(folder: Path) -> None:
     assert task.sizes()["train"] == 11 and task.data.read.files == {".jsonl": 2, ".wav": 16}
 
 
-def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
-    stock = [f"stock.{name}=16" for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels")]
-    words = [f"data={folder}", "holdout=0.1", "model_source=stock", *TINY, *stock]
+def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels"):
+        monkeypatch.setitem(STOCK["spoken-digits"], name, 16)
+    words = [f"data={folder}", "holdout=0.1", *TINY]
     task = task_of(folder)
-    model = build_chosen(recipe.load("spoken-digits", words), task).eval()
+    model = build_stock(recipe.load("spoken-digits", words), task).eval()
     assert type(model) is Speech2TextForConditionalGeneration
     records = task.train.__getitems__([0, 5])
     batch = task.collate(records, None)

@@ -30,7 +30,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training import state
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
+from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Share, places, steps
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 from recipes import recipe_of
 from tiny_training import task_of
@@ -166,26 +166,26 @@ def test_steps_of_a_table_continue_around_buckets(recipe: Recipe) -> None:
         assert taken(feed(table(), recipe), 5, done) == whole[done : done + 5]
 
 
-def permutations(sampler: Sampler, count: int) -> list[list[Place]]:
-    found = sampler.places(0)
-    return [list(islice(found, sampler.size)) for _ in range(count)]
+def permutations(size: int, seed: int, count: int) -> list[list[Place]]:
+    found = places(size, seed)
+    return [list(islice(found, size)) for _ in range(count)]
 
 
 def test_epoch_is_another_permutation() -> None:
-    found = permutations(Sampler(10, RECIPE), 3)
+    found = permutations(10, 0, 3)
     assert [place for one in found for place, _ in one] == list(range(30))
     orders = [[index for _, index in one] for one in found]
     assert all(sorted(one) == list(range(10)) for one in orders)
     assert orders[0] != orders[1] != orders[2]
-    assert permutations(Sampler(10, changed(RECIPE, seed=1)), 1)[0] != found[0]
+    assert permutations(10, 1, 1)[0] != found[0]
 
 
 def test_steps_by_length_hold_similar_lengths() -> None:
     lengths = torch.randint(1, 100, (200,)).tolist()
-    steps = list(islice(Sampler(200, RECIPE, lengths).steps(), BUCKET))
-    assert sorted(place for step in steps for place, _ in step) == list(range(BUCKET * 8))
-    assert sum(max(lengths[i] for _, i in step) - min(lengths[i] for _, i in step) for step in steps) < 4 * BUCKET
-    sums = [sum(lengths[index] for _, index in step) for step in steps]
+    found = list(islice(steps(200, RECIPE, lengths), BUCKET))
+    assert sorted(place for step in found for place, _ in step) == list(range(BUCKET * 8))
+    assert sum(max(lengths[i] for _, i in step) - min(lengths[i] for _, i in step) for step in found) < 4 * BUCKET
+    sums = [sum(lengths[index] for _, index in step) for step in found]
     assert sums != sorted(sums)
     bare = task_of(Columns({"index": torch.arange(30)}))
     with pytest.raises(ValueError, match="group_by_length=true"):

@@ -34,11 +34,11 @@ def test_the_help_has_every_field_with_its_value(name: str, monkeypatch: pytest.
     assert max(map(len, text.splitlines())) <= 80
     keys = re.findall(r"^  ([\w.]+)=", text, re.MULTILINE)
     assert len(keys) == len(set(keys))
-    config = {f"{group}.{key}" for group in ("model", "stock") for key in flat(recipe)[group]}
-    assert {key for key in keys if not key.startswith(("model.", "stock."))} == recipe_fields().keys() - {
-        "model", "stock", *GROUPS
+    config = {f"model.{key}" for key in flat(recipe)["model"]}
+    assert {key for key in keys if not key.startswith("model.")} == recipe_fields().keys() - {
+        "model", *GROUPS
     }  # fmt: skip
-    assert {".".join(key.split(".")[:2]) for key in keys if key.startswith(("model.", "stock."))} == config
+    assert {".".join(key.split(".")[:2]) for key in keys if key.startswith("model.")} == config
     assert re.search(rf"^  learning_rate={recipe.optimization.learning_rate}\s", text, re.MULTILINE)
 
 
