@@ -4,9 +4,10 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from glob import escape
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -38,14 +39,13 @@ SHARE = 0.03  # of the time, for saving by the clock
 
 
 @contextmanager
-def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
+def locked_folder(recipe: Recipe, accelerator: Accelerator, record: dict[str, Any]) -> Iterator[Path]:
     """Open and lock a new or empty run folder, or one to resume; FileExistsError for other content or another lock."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
 
     def opened() -> Path:
+        tell_of_stopped_run(recipe, record)
         folder = Path(recipe.output.folder or value_of_first_attempt("out", f"runs/{recipe.name}-{stamp}"))
-        if recipe.output.folder is None:
-            say(f"the run folder is {folder}; after a stop this command with out={folder} goes on there")
         ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (CHECKPOINTS, RECORD))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
@@ -62,6 +62,21 @@ def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
 def lock_training(file: IO[str], folder: Path) -> None:
     """Lock the file of a training or a sweep; not by flock, which data workers would hold for seconds after a kill."""
     lock(file.fileno(), "lockf", f"another training writes to {folder}; wait for it, or give another out=")
+
+
+def tell_of_stopped_run(recipe: Recipe, record: dict[str, Any]) -> None:
+    """Print which run of the same training was stopped, for a training that starts anew because it names no `out=`."""
+    is_new = recipe.output.folder is None and recipe.output.resume == "auto"
+    found = Path("runs").glob(f"{escape(recipe.name)}-*/{CHECKPOINTS}/*/{STATE}") if is_new else ()
+    for path in sorted(found, reverse=True):
+        folder = path.parents[2]
+        with suppress(OSError, ValueError, KeyError), (folder / CHECKPOINTS / LOCK).open("a") as file:
+            lock_training(file, folder)  # or it is being trained
+            check_same_training(state := json.loads(path.read_text(encoding="utf-8")), record, folder)
+            if not (folder / RECORD).exists():
+                done = f"step {state['step']} of {state['recipe']['max_steps']}"
+                say(f"{folder} is this training, stopped after {done}; this command with out={folder} goes on there")
+                return
 
 
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:
@@ -108,6 +123,13 @@ def should_save(step: Step, recipe: Recipe) -> bool:
     """Return whether to save a checkpoint after a step, whatever an evaluation finds."""
     every, last = recipe.output.save_every, step.number == recipe.optimization.max_steps
     return last or step.save or step.stop or (every is not None and step.number % every == 0)
+
+
+def command_again(recipe: Recipe, folder: Path) -> str:
+    """Return the words to type to resume a training."""
+    words = [f"out={folder}"] if recipe.output.folder is None else []
+    words += ["resume=auto"] if recipe.output.resume == "never" else []
+    return f"the same command with {' '.join(words)}" if words else "the same command"
 
 
 @dataclass
@@ -164,10 +186,9 @@ class CheckpointManager:
 
     def interrupt(self, handler: SignalHandler) -> NoReturn:
         """End a saved training on all processes, by Interrupted with the command that resumes it."""
-        accelerator, words = self.loop.accelerator, f"out={self.folder}"
-        words += " resume=auto" if self.loop.recipe.output.resume == "never" else ""
+        accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
-        message = f"stopped at step {self.loop.done}; the same command with {words} resumes from there"
+        message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)
 
     def load_best(self) -> None:

@@ -148,7 +148,7 @@ def train(
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
-    with locked_folder(recipe, accelerator) as folder:
+    with locked_folder(recipe, accelerator, record) as folder:
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
         if earlier is not None:

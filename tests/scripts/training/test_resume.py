@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from fake_clock import FakeClock
 from locks import locked_by_another
-from qkv.scripts.recipes.loading import load
+from qkv.scripts.recipes.loading import changed, load
 from qkv.scripts.training import resume
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import LOCK, finished_record, locked_folder
+from qkv.scripts.training.resume import LOCK, finished_record, locked_folder, tell_of_stopped_run
 from tiny_training import go, manager, result, take_steps
 
 
@@ -165,7 +165,7 @@ def test_finished_run_is_known_by_its_record(tmp_path: Path) -> None:
 
 
 def opened(*words: str) -> Path:
-    with locked_folder(load("digits", list(words)), Accelerator(cpu=True)) as folder:
+    with locked_folder(load("digits", list(words)), Accelerator(cpu=True), {}) as folder:
         return folder
 
 
@@ -182,6 +182,30 @@ def test_folder_is_new_or_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     folder = opened()
     assert folder.parent.name == "runs" and len(folder.name) == len("digits-YYYYmmdd-HHMMSS")
+
+
+def test_a_training_without_out_names_the_run_that_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs") / "tiny-20260101-000000"
+    folder.mkdir(parents=True)
+    die_in_step(6, monkeypatch, folder)
+    found = manager(tmp_path / "new")
+
+    def told(**fields: object) -> str:
+        capsys.readouterr()
+        tell_of_stopped_run(
+            changed(found.loop.recipe, **fields), found.record | {"recipe": found.record["recipe"] | fields}
+        )
+        return capsys.readouterr().err
+
+    assert f"out={folder}" in told() and "step 4 of 10" in told()
+    assert told(seed=3) == told(out="elsewhere") == told(resume="never") == ""
+    with locked_by_another(folder / "checkpoints" / LOCK):
+        assert told() == "", "it is being trained"
+    (folder / "record.json").touch()
+    assert told() == "", "it is finished"
 
 
 def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
