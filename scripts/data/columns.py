@@ -31,6 +31,9 @@ NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)|\d{1,2}([./-])\d{1,2}\2\d{4}( |$)|\d{4}/\d\d/\d\d( |$)", re.ASCII)
 COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+# A number with thousands apart, a decimal comma or a percent sign.
+FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
+UNCLEAR = "number in unclear form"  # the kind of a column
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
 FLAGS = {"0": 0, "false": 0, "0.0": 0, "1": 1, "true": 1, "1.0": 1}
@@ -138,9 +141,12 @@ def number_of(value: Any) -> float | None:
 
 
 # Kinds of values; those of a column are the kinds of all its values.
-VALUES: dict[str, Callable[[Any], bool]] = {
+VALUES: dict[str, Callable[[Any], Any]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
     "spelled": lambda value: isinstance(value, str) and number_of(value) is not None,
+    "formatted": lambda value: isinstance(value, str) and (FORMATTED.fullmatch(value) or NUMBER.fullmatch(value)),
+    "point": lambda value: isinstance(value, str) and "," not in value,
+    "comma": lambda value: isinstance(value, str) and "." not in value,
     "whole": lambda value: (number_of(value) or 0) % 1 == 0,
     "date": lambda value: isinstance(value, str) and DATE.match(value) is not None,
     "bool": lambda value: isinstance(value, bool),
@@ -198,21 +204,30 @@ class Column:
     @property
     def is_numeric(self) -> bool:
         """Return whether the values are numbers, and no codes such as 007 or 1.10, whose spelling matters."""
+        if self.is_unclear:
+            return False
         if "spelled" not in self.holds or not self.count:
             return "number" in self.holds and self.count > 0
-        numbers = {text: number_of(text) for text in self.counts}
+        numbers = {text.replace(",", "."): number_of(text) for text in self.counts}
         respelled = any(text not in (repr(number), f"{number:.0f}") for text, number in numbers.items())
         return len({*numbers.values()}) == len(numbers) and not (respelled and self.is_repeated)
 
     @property
+    def is_unclear(self) -> bool:
+        """Return whether the values are numbers to read in several ways, such as 1,007, 7.5%, or 1.5 and 1,5."""
+        return "formatted" in self.holds and ("spelled" not in self.holds or not self.holds & {"point", "comma"})
+
+    @property
     def kind(self) -> str:
-        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id or nested."""
+        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id, nested, UNCLEAR."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
             return "empty"
         if self.is_numeric:
             return "class" if "whole" in self.holds and self.is_repeated else "number"
+        if self.is_unclear:
+            return UNCLEAR
         if "text" in self.holds:
             return self.kind_of_texts()
         if found := [kind for kind in ("bool", "list") if kind in self.holds]:

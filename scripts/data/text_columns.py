@@ -57,7 +57,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
         role: {name: table[column][:] for name, table in tables.items()} for role, column in columns.items()
     }
     strata: Splits[Any] = {}
-    if numbers := read_numbers(tables, recipe):
+    if numbers := read_numbers(tables, recipe, facts["read"]):
         lists["numbers"] = numbers
     elif has_several(recipe):
         sets, names = sets_of_labels(tables, recipe)
@@ -129,10 +129,11 @@ def rarest(sets: Mapping[str, Sequence[Sequence[str]]]) -> Splits[str]:
     }
 
 
-def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
+def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe, read: ReadReport) -> Splits[float]:
     """Return the numbers of each split that a regression predicts; none for classes.
 
     `problem_type` says which of them a column of labels has, else they are numbers where some have fractions.
+    ValueError where some have a decimal comma and others a point.
     """
     kind, column = recipe.model.config.get("problem_type"), recipe.text.label
     if column is None or kind not in (None, "regression"):
@@ -140,6 +141,14 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
     labels = Column(column).add([] if kind else tables["train"][column][:])
     if kind is None and ("whole" in labels.holds or not labels.is_numeric):
         return {}
+    texts = [str(value) for table in tables.values() for value in table[column]]
+    if commas := [text for text in texts if "," in text]:
+        if points := [text for text in texts if "." in text]:
+            raise ValueError(
+                f"{recipe.data.source}: column {column!r} has {commas[0]!r} and {points[0]!r}; write all its numbers "
+                "with one decimal mark, and without thousands"
+            )
+        read.mended[f"{column}: decimal commas"] = len(commas)
     return {name: list(map(check_number, table[column])) for name, table in tables.items()}
 
 

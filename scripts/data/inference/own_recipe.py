@@ -16,7 +16,8 @@ from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import NAMES, Column, Flags, first, longest
+from qkv.scripts.data.boxes import boxes_and_classes
+from qkv.scripts.data.columns import NAMES, UNCLEAR, Column, Flags, first, longest, number_of
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -32,6 +33,7 @@ SAMPLE = 3200  # rows of a stream to guess from, and values of a column to measu
 STEPS = (200, 3000)
 LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
+QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role.
 FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "column", "caption": "column",
@@ -140,6 +142,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
+    check_spelling(columns, asked, where, task)
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -158,7 +161,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     rest = [column for column in columns if column.name not in learned]
     also = [column.name for column in rest if column.kind == "number" and column.name.lower() in NAMES["number"]]
     if likeliest[0] == "causal-lm":
-        kinds = ("list", "number", "class")
+        kinds = ("list", "number", "class", UNCLEAR)
         also = [column.name for column in rest if column.kind in kinds or column.name.lower() in NAMES["class"]]
     if also and likeliest[0] in ("causal-lm", "regression") and task is None and not asked.keys() & {"label", "target"}:
         raise ValueError(
@@ -166,6 +169,20 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
     return likeliest  # type: ignore[return-value]
+
+
+def check_spelling(columns: Sequence[Column], asked: Roles, where: str, task: str | None) -> None:
+    """Raise ValueError where a column to be learned holds numbers that may be read in several ways."""
+    learned = (
+        [asked["label"]] if "label" in asked else [each for each in columns if each.name.lower() in NAMES["number"]]
+    )
+    if odd := next((each for each in learned if each.kind == UNCLEAR), None):
+        value = next((text for text in odd.counts if "," in text or number_of(text) is None), "")
+        if task in (None, "regression") and "target" not in asked:
+            raise ValueError(
+                f"{where}: {value!r} in column {odd.name!r} may have thousands, a decimal comma or percent; write all "
+                f"its numbers as 1007.5, or learn them as names by task=text-classification text.label={odd.name}"
+            )
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
@@ -262,7 +279,9 @@ def fields_of(roles: Roles) -> Fields:
     sides = sorted(min(image.size) for image in opened if not isinstance(image, InvalidRecord)) or [224]
     side = min(max(8 * round(sides[len(sides) // 2] / 8), 8), 224)
     if "boxes" in roles:
-        return {"shortest_edge": side}
+        counted = [attempt(boxes_and_classes, value) for value in roles["boxes"].sample]
+        most = max(0 if isinstance(own, InvalidRecord) else len(own) for own in counted)
+        return {"shortest_edge": side, "model": {"num_queries": max(QUERIES, most)}}
     size = max(divisor for divisor in range(1, max(side // PATCHES, 2) + 1) if side % divisor == 0)
     patches = {"image_size": side, "patch_size": size}
     if "caption" in roles:
@@ -282,6 +301,9 @@ def shown(task: str, roles: Roles, recipe: Recipe, rows: str) -> dict[str, str]:
         "init": model.init or "",
         "learning_rate": f"{optimization.learning_rate:g}, as of a pretrained model" if model.init else "",
         "model.image_size": "{image_size}, in patches of {patch_size}".format(**image) if "patch_size" in image else "",
+        "model.num_queries": "{num_queries} objects of an image at most".format(**image)
+        if "num_queries" in image
+        else "",
         "text.length": f"{recipe.text.length} tokens" if {*roles} & {*FIELDS} - {"caption", "class"} else "",
         "holdout, test_size": f"{data.holdout:g}, {data.test_size:g}, where the data have no such split",
         "max_steps": f"{optimization.max_steps:,} of batch_size={optimization.batch_size}",
