@@ -40,7 +40,7 @@ from qkv.scripts.data.tokenization import (
     tokenize,
     tokenizer_for,
 )  # fmt: skip
-from qkv.scripts.data.validation import check_audio, check_number, check_text, wav_bytes
+from qkv.scripts.data.validation import check_audio, check_number, check_text, file_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task
@@ -267,7 +267,7 @@ def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[An
         "text": batch["text"],
         "features": [row.flatten() for row in rows],
         "length": [len(row) for row in rows],
-        "identity": [sha256(wav_bytes(value)).hexdigest() for value in batch["audio"]],
+        "identity": [sha256(file_bytes(value, "recording")).hexdigest() for value in batch["audio"]],
     }
 
 

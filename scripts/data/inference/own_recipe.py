@@ -17,7 +17,7 @@ from qkv.scripts.common.resources import table
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.boxes import boxes_and_classes
-from qkv.scripts.data.columns import NAMES, UNCLEAR, Column, Flags, first, longest, number_of
+from qkv.scripts.data.columns import KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -35,13 +35,8 @@ LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
 QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
-# The field of `text` that names the column of each role.
-FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "column", "caption": "column",
-          "second text": "pair", "target": "target", "class": "label", "classes": "label", "number": "label",
-          "tags": "label", "structure": "label"}  # fmt: skip
-# Columns of two texts that are read together.
-PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
-         "text": "text_pair"}  # fmt: skip
+# The field of `text` that names the column of each role, and names of columns of two texts that are read together.
+FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -131,7 +126,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
             for part in parts:
                 if part not in named and part.partition(".")[0] not in named:
                     raise ValueError(f"{where} has no column {part!r}; {did_you_mean(part, list(named), 'columns')}")
-            roles[key] = named.get(name) or named.get(name.partition(".")[0]) or Flags([named[part] for part in parts])
+            roles[key] = named.get(name) or named.get(name.partition(".")[0]) or joined([named[part] for part in parts])
             if odd := [part for part in parts if len(parts) > 1 and not named[part].is_binary]:
                 raise ValueError(
                     f"text.label={name}: {odd[0]!r} of {where} is no column of 0 and 1, which several labels are; name "
@@ -142,7 +137,9 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
-    check_spelling(columns, asked, where, task)
+    if task in (None, "regression") and "target" not in asked:
+        named = [column for column in columns if column.name.lower() in NAMES["number"]]
+        check_spelling([asked["label"]] if "label" in asked else named, where)
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -169,20 +166,6 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
     return likeliest  # type: ignore[return-value]
-
-
-def check_spelling(columns: Sequence[Column], asked: Roles, where: str, task: str | None) -> None:
-    """Raise ValueError where a column to be learned holds numbers that may be read in several ways."""
-    learned = (
-        [asked["label"]] if "label" in asked else [each for each in columns if each.name.lower() in NAMES["number"]]
-    )
-    if odd := next((each for each in learned if each.kind == UNCLEAR), None):
-        value = next((text for text in odd.counts if "," in text or number_of(text) is None), "")
-        if task in (None, "regression") and "target" not in asked:
-            raise ValueError(
-                f"{where}: {value!r} in column {odd.name!r} may have thousands, a decimal comma or percent; write all "
-                f"its numbers as 1007.5, or learn them as names by task=text-classification text.label={odd.name}"
-            )
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
@@ -214,9 +197,10 @@ def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str |
     both = label.kind == "list" and texts["text"] and texts["text"].kind == "list"
     if task == "token-classification" or (task is None and both):
         return "token-classification", {"words": texts["text"], "tags": label}
-    kind = {"number": "regression", "list": "multi-label"}.get(label.kind, "text-classification")
-    role = {"regression": "number", "multi-label": "classes"}.get(task or kind, "class")
-    return {"number": "regression", "classes": "multi-label"}.get(role, "text-classification"), {**texts, role: label}
+    kind = task or {"number": "regression", "list": "multi-label"}.get(label.kind, "")
+    if role := {"regression": "number", "multi-label": "classes"}.get(kind):
+        return kind, {**texts, role: label}
+    return "text-classification", {**texts, "class": label}
 
 
 def tasks_of_rest(
@@ -233,7 +217,7 @@ def tasks_of_rest(
     yield "regression", {**texts, "number": first(rest, "number", "number")}
     called, flags = first(rest, "class", "class"), [column for column in rest if column.is_binary]
     is_usual = called is not None and called.name.lower() in NAMES["class"]
-    several = first(rest, "classes", "list") or (Flags(flags) if len(flags) > 1 and not is_usual else None)
+    several = first(rest, "classes", "list") or (joined(flags) if len(flags) > 1 and not is_usual else None)
     yield "multi-label", {**texts, "classes": several}
     yield "text-classification", {**texts, "class": called}
     yield "seq2seq", {"source": text, "target": target if target and target.kind in ("text", "date") else None}
