@@ -54,8 +54,8 @@ class Corpus(DataSet):
     With a `stream` (prepare, length) there are texts for validation at most, and it makes the examples of all others.
     """
 
-    texts: Splits[str]
-    labels: Splits[int] = field(default_factory=dict)
+    texts: Splits[Any]
+    labels: Splits[Any] = field(default_factory=dict)
     names: Sequence[str] = ()
     targets: Splits[str] = field(default_factory=dict)
     pairs: Splits[str] = field(default_factory=dict)

@@ -241,7 +241,7 @@ def read_structures(recipe: Recipe) -> SecondaryStructures:
         {name: list(map(str.strip, table[each])) for name, table in tables.items()} for each in (column, label)
     )
     division = divide_rows(text_sketches(chains), recipe, tables)
-    lists = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
+    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
     return SecondaryStructures(**facts, **lists, report=division.report)
 
 

@@ -42,8 +42,7 @@ class Contrastive(Task):
         processor = pretrained_processor(init) if init else clip_processor(data.captions, data.side, data.vocab_size)
         self.captions, self.seen = data.captions, data.seen
         self.tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
-        text_fields = config_fields(processor.tokenizer, max_position_embeddings=processor.tokenizer.model_max_length)
-        config = {"text_config": text_fields, "vision_config": {"image_size": data.side}}
+        config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
         splits = {"train": data.train, **data.splits}
         super().__init__(data, splits, processor, config, truncated=truncated(processor, data.captions, splits))
 
@@ -136,6 +135,11 @@ def truncated(processor: CLIPProcessor, captions: Sequence[str], splits: Mapping
     numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items() if split is not None}
     lengths = {name: [whole[int(number)] for number in own] for name, own in numbers.items()}
     return count_truncated(lengths, processor.tokenizer.model_max_length, "")
+
+
+def text_config(tokenizer: Any) -> dict[str, Any]:
+    """Return the fields of the text encoder's config that follow from its tokenizer."""
+    return config_fields(tokenizer, max_position_embeddings=tokenizer.model_max_length)
 
 
 def batch_loss(outputs: Any) -> Tensor:

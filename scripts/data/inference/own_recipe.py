@@ -138,8 +138,8 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
     if task in (None, "regression") and "target" not in asked:
-        named = [column for column in columns if column.name.lower() in NAMES["number"]]
-        check_spelling([asked["label"]] if "label" in asked else named, where)
+        usual = [column for column in columns if column.name.lower() in NAMES["number"]]
+        check_spelling([asked["label"]] if "label" in asked else usual, where)
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
