@@ -91,7 +91,7 @@ def read_table(path: Path, options: Options) -> Table:
     reasons = [str(record) if isinstance(record, InvalidRecord) else None for record in read]
     if all(reasons):
         raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {reasons[0]}" if reasons else ""))
-    rows = [{} if isinstance(record, InvalidRecord) else dict(record) for record in read]
+    rows = [{} if isinstance(record, InvalidRecord) else record for record in read]
     return Table(list(dict.fromkeys(name for row in rows for name in row)), rows, reasons, path.parent, path)
 
 
