@@ -144,7 +144,8 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
 
         The model shifts `labels`; `shift_labels` are shifted before. They have no place in the signature, because
         Trainer evaluates no batch that lacks one of the inputs named like labels. In training with labels only the loss
-        is computed, without logits and cache, unless `skip_logits=False`.
+        is computed, without logits and cache, unless `skip_logits=False`. As `num_items_in_batch` Trainer counts all
+        labels but the first of a row: label the first token behind padding on the left -100, which nothing predicts.
         """
         packing = (position_ids, kwargs.get("cu_seq_lens_q"), attention_mask)
         targets = next_tokens(labels, kwargs.pop("shift_labels", None), *packing)

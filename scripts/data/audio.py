@@ -15,11 +15,6 @@ from scipy.signal import resample_poly
 
 from qkv.scripts.common import extras
 
-# Endings of the formats that libsndfile reads with their header.
-RECORDINGS = tuple(
-    ".wav .flac .ogg .oga .opus .mp3 .mp2 .mp1 .aif .aiff .aifc .au .snd .caf .w64 .rf64 .bwf .wavex .iff .svx .8svx "
-    ".16svx .voc .sph .nist .paf .pvf .sf .ircam .avr .wve .sds .xi .htk .mat .mat4 .mat5".split()
-)
 BLOCK = 2**20  # samples that are read at a time from formats without an index
 # Programs that write a stream, as espeak-ng and ffmpeg do, give no length or at least this one.
 UNKNOWN = 0x7FFFF000

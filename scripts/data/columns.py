@@ -11,18 +11,19 @@ from typing import Any
 
 from datasets import Audio, ClassLabel, Image
 
-from qkv.scripts.data.audio import RECORDINGS
+from qkv.scripts.common.resources import table
 from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.data.readers import IMAGES, whole
 
 CLASSES = 50  # at most, of a column of classes
 SHORT = 40  # letters of the longest name of a class
 LONGEST_PATH = 1024  # characters
-# Endings of files that tables name by their paths; of more, which cannot be opened, the medium is known.
-LOCATED = {"image": IMAGES, "audio": RECORDINGS}
-CLOSED = {"image": ".heic .heif .jxl .svg .eps .wmf .emf .dng .cr2 .cr3 .nef .arw .raf .orf".split(),
-          "audio": ".m4a .aac .wma .amr .mp4 .m4v .mov .mkv .webm .avi .3gp .ra .ape .raw .pcm".split()}  # fmt: skip
-MEDIA = {ending: kind for endings in (CLOSED, LOCATED) for kind, own in endings.items() for ending in own}
+# Usual names of columns by role, and endings of files that tables name: of those that are `closed`, which cannot be
+# opened, the medium is known.
+KNOWN = table(__file__)
+NAMES: dict[str, list[str]] = KNOWN["names"]
+LOCATED = {"image": IMAGES, "audio": tuple(KNOWN["recordings"])}
+MEDIA = {ending: kind for endings in (KNOWN["closed"], LOCATED) for kind, own in endings.items() for ending in own}
 SOUND = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")  # first bytes of recordings
 STORED = {"bytes", "path"}  # the fields of a file in parquet
 EXACT = 2**53  # the greatest whole number that no fraction rounds
@@ -31,21 +32,12 @@ NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)|\d{1,2}([./-])\d{1,2}\2\d{4}( |$)|\d{4}/\d\d/\d\d( |$)", re.ASCII)
 COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+# A number with thousands apart, a decimal comma or a percent sign.
+FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
+UNCLEAR = "number in unclear form"  # the kind of a column
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
 FLAGS = {"0": 0, "false": 0, "0.0": 0, "1": 1, "true": 1, "1.0": 1}
-# Usual names of the columns of each role.
-NAMES = {
-    "class": "label labels class category target y intent topic sentiment tag kind type".split(),
-    "classes": "labels tags classes categories topics genres keywords intents emotions".split(),
-    "text": "text sentence content body review comment message document article caption transcription prompt".split(),
-    "source": "source src en question instruction prompt input".split(),
-    "target": "target tgt output translation summary answer response completion".split(),
-    "number": "label score rating stars value price similarity y target".split(),
-    "words": "tokens words text".split(),
-    "chain": "sequence seq chain rna primary".split(),
-    "tags": "tags ner_tags pos_tags upos labels label".split(),
-}
 BRACKETS, UNPAIRED = {")": "(", "]": "[", "}": "{", ">": "<"}, ".,:_-"  # of dot-bracket notation
 DOT_BRACKET = {*BRACKETS, *BRACKETS.values(), *UNPAIRED}
 IGNORED = re.compile(r"|id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
@@ -138,9 +130,12 @@ def number_of(value: Any) -> float | None:
 
 
 # Kinds of values; those of a column are the kinds of all its values.
-VALUES: dict[str, Callable[[Any], bool]] = {
+VALUES: dict[str, Callable[[Any], Any]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
     "spelled": lambda value: isinstance(value, str) and number_of(value) is not None,
+    "formatted": lambda value: isinstance(value, str) and (FORMATTED.fullmatch(value) or NUMBER.fullmatch(value)),
+    "point": lambda value: isinstance(value, str) and "," not in value,
+    "comma": lambda value: isinstance(value, str) and "." not in value,
     "whole": lambda value: (number_of(value) or 0) % 1 == 0,
     "date": lambda value: isinstance(value, str) and DATE.match(value) is not None,
     "bool": lambda value: isinstance(value, bool),
@@ -198,21 +193,30 @@ class Column:
     @property
     def is_numeric(self) -> bool:
         """Return whether the values are numbers, and no codes such as 007 or 1.10, whose spelling matters."""
+        if self.is_unclear:
+            return False
         if "spelled" not in self.holds or not self.count:
             return "number" in self.holds and self.count > 0
-        numbers = {text: number_of(text) for text in self.counts}
+        numbers = {text.replace(",", "."): number_of(text) for text in self.counts}
         respelled = any(text not in (repr(number), f"{number:.0f}") for text, number in numbers.items())
         return len({*numbers.values()}) == len(numbers) and not (respelled and self.is_repeated)
 
     @property
+    def is_unclear(self) -> bool:
+        """Return whether the values are numbers to read in several ways, such as 1,007, 7.5%, or 1.5 and 1,5."""
+        return "formatted" in self.holds and ("spelled" not in self.holds or not self.holds & {"point", "comma"})
+
+    @property
     def kind(self) -> str:
-        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id or nested."""
+        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id, nested, UNCLEAR."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
             return "empty"
         if self.is_numeric:
             return "class" if "whole" in self.holds and self.is_repeated else "number"
+        if self.is_unclear:
+            return UNCLEAR
         if "text" in self.holds:
             return self.kind_of_texts()
         if found := [kind for kind in ("bool", "list") if kind in self.holds]:
@@ -231,13 +235,20 @@ class Column:
         return "class" if self.is_repeated and "short" in self.holds else "text"
 
 
-class Flags(Column):
-    """Several columns of 0 and 1, each of which says of one class whether a row has it, as one column of classes."""
+def joined(columns: Sequence[Column]) -> Column:
+    """Return columns of 0 and 1, each of which says of one class whether a row has it, as one column of lists."""
+    names = [column.name for column in columns]
+    return Column(",".join(names)).add([names])
 
-    kind = "list"
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        super().__init__(",".join(column.name for column in columns))
+def check_spelling(columns: Sequence[Column], where: str) -> None:
+    """Raise ValueError for a column of numbers that may be read in several ways."""
+    for column in (column for column in columns if column.kind == UNCLEAR):
+        value = next((text for text in column.counts if "," in text or number_of(text) is None), "")
+        raise ValueError(
+            f"{where}: {value!r} in column {column.name!r} may have thousands, a decimal comma or percent; write all "
+            f"its numbers as 1007.5, or learn them as names by task=text-classification text.label={column.name}"
+        )
 
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:

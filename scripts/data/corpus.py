@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.read_report import ReadReport
@@ -36,15 +36,6 @@ class DataSet:
     invalid_records: RecordValidation = field(default_factory=RecordValidation, kw_only=True, compare=False)
     report: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
     read: ReadReport = field(default_factory=ReadReport, kw_only=True, compare=False)
-    # The fields that hold an item for each example of a split, of data that recipes may divide.
-    row_fields: ClassVar[Sequence[str]] = ()
-
-    def divided(self, recipe: Recipe) -> Self:
-        """Divide example data into the splits that the recipe asks for."""
-        columns = {name: getattr(self, name) for name in self.row_fields}
-        sizes = {name: len(items) for name, items in columns[self.row_fields[0]].items()}
-        division: Any = divide_evenly(sizes, recipe)
-        return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -63,14 +54,19 @@ class Corpus(DataSet):
     With a `stream` (prepare, length) there are texts for validation at most, and it makes the examples of all others.
     """
 
-    texts: Splits[str]
-    labels: Splits[int] = field(default_factory=dict)
+    texts: Splits[Any]
+    labels: Splits[Any] = field(default_factory=dict)
     names: Sequence[str] = ()
     targets: Splits[str] = field(default_factory=dict)
     pairs: Splits[str] = field(default_factory=dict)
     numbers: Splits[float] = field(default_factory=dict)
     stream: Callable[[Prepare, int | None], Stream] | None = None
-    row_fields: ClassVar[Sequence[str]] = ("texts", "labels", "targets")
+
+    def divided(self, recipe: Recipe) -> Self:
+        """Divide example data into the splits that the recipe asks for."""
+        division: Any = divide_evenly({name: len(texts) for name, texts in self.texts.items()}, recipe)
+        columns = {"texts": self.texts, "labels": self.labels, "targets": self.targets}
+        return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 
 @dataclass(frozen=True)

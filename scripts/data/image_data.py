@@ -23,7 +23,15 @@ from qkv.scripts.data.boxes import (
 from qkv.scripts.data.corpus import STREAMED, DataSet
 from qkv.scripts.data.examples import Batch, Examples, InvalidRecord, Record
 from qkv.scripts.data.loading import read_split
-from qkv.scripts.data.own_tables import checked_tables, in_order, labels_of, read_tables, say_alike, valid_tables
+from qkv.scripts.data.own_tables import (
+    checked_tables,
+    in_order,
+    labels_of,
+    rarest,
+    read_tables,
+    say_alike,
+    valid_tables,
+)
 from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
@@ -175,10 +183,7 @@ def read_objects(recipe: Recipe) -> ObjectData:
     tables = {name: table.remove_columns(list(MENDED)) for name, table in tables.items()}
     present = {name: [[labels[kind] for _, kind in check_objects(each, labels)] for each in table["objects"]]
                for name, table in tables.items()}  # fmt: skip
-    counts = Counter(chain(*present["train"]))
-    # Images are stratified by their rarest class.
-    rarest = {name: [min(own, key=counts.__getitem__, default="") for own in rows] for name, rows in present.items()}
-    division = divide_rows(file_sketches(tables, "image"), recipe, tables, rarest)
+    division = divide_rows(file_sketches(tables, "image"), recipe, tables, rarest(present))
     every = {name: [*chain(*rows)] for name, rows in division.of_lists(present).items()}
     without = Counter(name for name, rows in division.of_lists(present).items() for own in rows if not own)
     report = division.report | {"classes": class_counts(every), "without_objects": dict(without)}

@@ -28,7 +28,7 @@ from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
 from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
-from qkv.scripts.data.local_files import check_media, ending, files_below, folder_labels, split_files
+from qkv.scripts.data.local_files import check_media, ending, files_below, folder_labels, found_files
 from qkv.scripts.data.readers import IMAGES, UTF_8, read_rows
 from qkv.scripts.recipes.schema import Recipe
 
@@ -86,7 +86,7 @@ def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
         except IndexError:  # which datasets raises for a table without rows
             raise ValueError(f"{where} has no records, or a split of it has none; save it again with some") from None
         return saved if isinstance(saved, DatasetDict) else DatasetDict({"train": saved})
-    return split_files(Path(where))
+    return found_files(Path(where))[0]
 
 
 def read_files(files: Mapping[str, list[Path]], split: str, where: str, documents: str, encoding: str) -> Dataset:

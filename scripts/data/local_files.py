@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qkv.scripts.common.phases import say_once
-from qkv.scripts.data.columns import located, media_of, with_fields
-from qkv.scripts.data.examples import InvalidRecord, attempt
-from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES, read_rows
+from qkv.scripts.data.columns import media_of
+from qkv.scripts.data.read_report import counted
+from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES
 
 # Words for splits in names of files and folders.
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"),
@@ -37,24 +37,6 @@ def files_below(root: Path) -> tuple[list[Path], Counter[str]]:
     return sorted(files), others
 
 
-def split_files(root: Path) -> dict[str, list[Path]]:
-    """Return {split: its files} of a file or a folder, and say which files are left out."""
-    splits, left = found_files(root)
-    say_left_out(root, left)
-    return splits
-
-
-def listed(counts: Counter[str]) -> str:
-    """Return counts of files in words."""
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-
-
-def say_left_out(root: Path, left: Counter[str]) -> None:
-    """Say which files of a folder are left out."""
-    if left:
-        say_once(f"{root}: files left out are {listed(left)}")
-
-
 def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     """Return {split: its files} of a file or a folder, and the number of files that are left out, by ending.
 
@@ -64,7 +46,7 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     files, left = ([root], Counter[str]()) if root.is_file() else files_below(root)
     known = [path for path in files if ending(path) in FORMATS]
     if not known:
-        held = listed(left + Counter(ending(path) or path.name for path in files)) or "nothing"
+        held = counted(left + Counter(ending(path) or path.name for path in files)) or "nothing"
         raise ValueError(
             f"{root} holds no picture, table or text, but {held}; recordings need a table that names them, and tables "
             f"or texts end in {', '.join(READERS)}"
@@ -154,18 +136,6 @@ def check_media(root: Path, rows: int) -> None:
     beside = Counter(ending(path) for path in files_below(root)[0] if media_of(path.name))
     if beside and 2 * beside.total() >= rows:
         raise ValueError(
-            f"{root} holds {listed(beside)} and tables of {rows} rows, of which no column names files; give names with "
-            "their endings in a column file_name, or the folder of the files without the tables, or a table alone"
+            f"{root} holds {counted(beside)} and tables of {rows} rows, of which no column names files; give names "
+            "with their endings in a column file_name, or the folder of the files without the tables, or a table alone"
         )
-
-
-def count_media(root: Path, tables: Sequence[Path], encoding: str) -> tuple[Counter[str], Counter[str]]:
-    """Count the images and recordings that tables name, and those of the folder that no row names, by ending."""
-    media = [path for path in (files_below(root)[0] if root.is_dir() else ()) if media_of(path.name)]
-    rows = ((path.parent, record) for path in tables for _, record in read_rows(path, encoding=encoding))
-    values = ((folder, value) for folder, record in rows if not isinstance(record, InvalidRecord)
-              for value in with_fields(record).values())  # fmt: skip
-    files = (attempt(located, value, folder) for folder, value in values if isinstance(value, str) and media_of(value))
-    named = {os.path.normpath(file["path"]) for file in files if not isinstance(file, InvalidRecord)}
-    unnamed = (path for path in media if os.path.normpath(path.absolute()) not in named)
-    return Counter(ending(Path(path)) for path in named if Path(path).is_file()), Counter(map(ending, unnamed))

@@ -1,5 +1,6 @@
 """Read the valid rows of your own data in splits, and name their classes."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -11,9 +12,10 @@ from datasets import ClassLabel, Dataset, DatasetDict
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
+from qkv.scripts.data.columns import LOCATED, media_of
 from qkv.scripts.data.examples import ORIGIN
 from qkv.scripts.data.loading import local_splits, public_names, read_split, select, splits, undecoded
-from qkv.scripts.data.local_files import count_media, ending, found_files
+from qkv.scripts.data.local_files import ending, files_below, found_files
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.readers import TABLES
@@ -50,21 +52,25 @@ def read_tables(
         read.columns = [each for each in tables[name].column_names if each not in ORIGIN]
         used = {part for each in read.columns for part in (each, each.partition(".")[0])}
         read.unused = [*dict.fromkeys(read.unused + [each for each in there if each not in used])]
-    count_files(recipe, read)
+    count_files(recipe, tables, read)
     return tables
 
 
-def count_files(recipe: Recipe, read: ReadReport) -> None:
-    """Count the files of a folder or file that were read, and those that were not."""
+def count_files(recipe: Recipe, tables: Mapping[str, Dataset], read: ReadReport) -> None:
+    """Count the files of a folder or file that were read, those that tables name among them, and the others."""
     files = local_splits(recipe.data.source) if is_local(recipe.data.source) else DatasetDict()
     if isinstance(files, DatasetDict):
         return
     root, paths = Path(recipe.data.source), [path for own in files.values() for path in own]
     read.files, read.left_out = Counter(map(ending, paths)), read.left_out + found_files(root)[1]
-    names_files = bool({"image", "audio"} & {*read.columns})
-    if ending(paths[0]) in TABLES and not (names_files and ending(paths[0]) == ".parquet"):
-        named, unnamed = count_media(root, paths if names_files else (), recipe.data.encoding)
-        read.files, read.left_out = read.files + named, read.left_out + unnamed
+    columns = [table[name] for table in tables.values() for name in LOCATED if name in table.column_names]
+    if ending(paths[0]) not in TABLES or recipe.data.streaming or (columns and ending(paths[0]) == ".parquet"):
+        return
+    values = (value["path"] if isinstance(value, dict) else value for column in columns for value in column if value)
+    named = {os.path.normpath(path) for path in values}
+    media = [path for path in (files_below(root)[0] if root.is_dir() else ()) if media_of(path.name)]
+    read.files.update(ending(Path(path)) for path in named if Path(path).is_file())
+    read.left_out.update(ending(path) for path in media if os.path.normpath(path.absolute()) not in named)
 
 
 def checked_tables(
@@ -125,6 +131,15 @@ def class_names(
             "rows of it, or leave out the rows that have it"
         )
     return known
+
+
+def rarest(sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, list[str]]:
+    """Return the class of each row that is rarest in the training split; empty for a row without one."""
+    counts = Counter(name for own in sets["train"] for name in set(own))
+    return {
+        split: [min(own, key=lambda name: (counts[name], name), default="") for own in rows]
+        for split, rows in sets.items()
+    }
 
 
 def say_alike(names: Iterable[str], where: str) -> None:

@@ -43,13 +43,20 @@ def read_rows(path: str | Path, documents: str = "line", encoding: str = UTF_8) 
 
 
 def open_text(path: Path, encoding: str, newline: str = "\n") -> TextIO:
-    """Open a text in the encoding of its byte order mark, else in `encoding`; wrong bytes become surrogates."""
+    """Open a text in the encoding of its byte order mark, else in `encoding`; wrong bytes become surrogates.
+
+    A carriage return ends a line where a file, as of an old Mac, has no other line ends.
+    """
     with path.open("rb") as file:
         first = file.read(4)
     known = next((name for mark, name in MARKS.items() if first.startswith(mark)), encoding)
     if known == UTF_8 and b"\0" in first:
         raise UnicodeError("it has zero bytes, as UTF-16 without its mark, utf-16-le or utf-16-be, has")
-    return path.open(encoding=known, errors="surrogateescape", newline=newline)
+    how: dict[str, Any] = {"encoding": known, "errors": "surrogateescape"}
+    with path.open(newline="\n", **how) as file:
+        first_line = file.readline()
+    is_old_mac = "\r" in first_line and not first_line.endswith("\n")  # then the file has no other line end
+    return path.open(newline=None if is_old_mac else newline, **how)
 
 
 def whole(text: str) -> str:

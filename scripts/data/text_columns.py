@@ -8,21 +8,21 @@ https://doi.org/10.1007/BF00818163
 import ast
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, compress, islice
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset
 from numpy.typing import NDArray
 
 from qkv.scripts.data.columns import BRACKETS, UNPAIRED, Column
-from qkv.scripts.data.corpus import STREAMED, Corpus, DataSet, Splits
+from qkv.scripts.data.corpus import STREAMED, Corpus, Splits
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
-from qkv.scripts.data.own_tables import class_names, labels_of, valid_tables
+from qkv.scripts.data.own_tables import class_names, count_files, labels_of, rarest, valid_tables
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
@@ -57,7 +57,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
         role: {name: table[column][:] for name, table in tables.items()} for role, column in columns.items()
     }
     strata: Splits[Any] = {}
-    if numbers := read_numbers(tables, recipe):
+    if numbers := read_numbers(tables, recipe, facts["read"]):
         lists["numbers"] = numbers
     elif has_several(recipe):
         sets, names = sets_of_labels(tables, recipe)
@@ -120,19 +120,11 @@ def check_several(value: Any) -> list[str]:
     return names
 
 
-def rarest(sets: Mapping[str, Sequence[Sequence[str]]]) -> Splits[str]:
-    """Return the class of each row that is rarest in the training split; empty for a row without one."""
-    counts = Counter(name for own in sets["train"] for name in set(own))
-    return {
-        split: [min(own, key=lambda name: (counts[name], name), default="") for own in rows]
-        for split, rows in sets.items()
-    }
-
-
-def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
+def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe, read: ReadReport) -> Splits[float]:
     """Return the numbers of each split that a regression predicts; none for classes.
 
     `problem_type` says which of them a column of labels has, else they are numbers where some have fractions.
+    ValueError where some have a decimal comma and others a point.
     """
     kind, column = recipe.model.config.get("problem_type"), recipe.text.label
     if column is None or kind not in (None, "regression"):
@@ -140,6 +132,14 @@ def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]
     labels = Column(column).add([] if kind else tables["train"][column][:])
     if kind is None and ("whole" in labels.holds or not labels.is_numeric):
         return {}
+    texts = [str(value) for table in tables.values() for value in table[column]]
+    if commas := [text for text in texts if "," in text]:
+        if points := [text for text in texts if "." in text]:
+            raise ValueError(
+                f"{recipe.data.source}: column {column!r} has {commas[0]!r} and {points[0]!r}; write all its numbers "
+                "with one decimal mark, and without thousands"
+            )
+        read.mended[f"{column}: decimal commas"] = len(commas)
     return {name: list(map(check_number, table[column])) for name, table in tables.items()}
 
 
@@ -161,6 +161,7 @@ def stream_corpus(recipe: Recipe) -> Corpus:
     names, texts = public_names(recipe.data.source), {"validation": kept} if kept else {}
     there = read_split(recipe, None, streaming=True).column_names or []
     found = ReadReport([column], [each for each in there if each not in (*ORIGIN, column)])
+    count_files(recipe, {}, found)
     return Corpus(**names, texts=texts, stream=stream, invalid_records=invalid, report=dict(STREAMED), read=found)
 
 
@@ -174,21 +175,13 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
     yield from (record for record in valid if not isinstance(record, InvalidRecord))
 
 
-@dataclass(frozen=True)
-class TaggedWords(DataSet):
-    """Rows of words in splits, and of each word the number of its tag in `names`."""
-
-    words: Splits[list[str]]
-    tags: Splits[list[int]]
-    names: list[str]
-    row_fields: ClassVar[Sequence[str]] = ("words", "tags")
+class TaggedWords(Corpus):
+    """A corpus whose texts are lists of words, and whose labels have the number of each word's tag."""
 
 
 def read_tagged_words(recipe: Recipe) -> TaggedWords:
     """Read words and tags, in splits by the rarest tag of each row; ValueError where a column is missing."""
-    column, label = recipe.text.column, recipe.text.label
-    if label is None:
-        raise ValueError(f"architecture={recipe.model.architecture!r} learns tags; name their column: text.label=tags")
+    column, label = recipe.text.column, label_column(recipe, "tags")
     tables, facts = valid_tables(recipe, {(column, label): check_tagged})
     rows = {name: list(map(check_tagged, table[column], table[label])) for name, table in tables.items()}
     words, tags = ({name: [row[side] for row in own] for name, own in rows.items()} for side in (0, 1))
@@ -201,7 +194,15 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     divided = division.of_lists(tags)
     numbers = {name: [list(map(known.index, own)) for own in rows] for name, rows in divided.items()}
     report = division.report | {"classes": class_counts({name: [*chain(*rows)] for name, rows in divided.items()})}
-    return TaggedWords(**facts, words=division.of_lists(words), tags=numbers, names=known, report=report)
+    return TaggedWords(**facts, texts=division.of_lists(words), labels=numbers, names=known, report=report)
+
+
+def label_column(recipe: Recipe, example: str) -> str:
+    """Return the column of labels; ValueError where the recipe names none."""
+    if recipe.text.label is None:
+        learns = f"architecture={recipe.model.architecture!r} learns {example}"
+        raise ValueError(f"{learns}; name their column, as in text.label={example}")
+    return recipe.text.label
 
 
 def check_tagged(words: Any, tags: Any) -> tuple[list[str], list[str]]:
@@ -228,31 +229,20 @@ def as_list(value: Any) -> list[str]:
     return [str(each) for each in value]
 
 
-@dataclass(frozen=True)
-class SecondaryStructures(DataSet):
-    """Chains in splits, a letter for each residue, and the residues that pair, in dot-bracket notation."""
-
-    sequences: Splits[str]
-    structures: Splits[str]
-    row_fields: ClassVar[Sequence[str]] = ("sequences", "structures")
+class SecondaryStructures(Corpus):
+    """A corpus of chains, a letter for each residue; targets are the residues that pair, in dot-bracket notation."""
 
 
 def read_structures(recipe: Recipe) -> SecondaryStructures:
     """Read chains and structures, the columns `text.column` and `text.label`; ValueError where one is missing."""
-    column, label = recipe.text.column, recipe.text.label
-    if label is None:
-        raise ValueError(
-            f"architecture={recipe.model.architecture!r} learns structures; name their column: text.label=structure"
-        )
+    column, label = recipe.text.column, label_column(recipe, "structure")
     tables, facts = valid_tables(recipe, {(column, label): check_folded})
-    sequences, structures = (
+    chains, targets = (
         {name: list(map(str.strip, table[each])) for name, table in tables.items()} for each in (column, label)
     )
-    division = divide_rows(text_sketches(sequences), recipe, tables)
-    return SecondaryStructures(
-        **facts, sequences=division.of_lists(sequences), structures=division.of_lists(structures),
-        report=division.report,
-    )  # fmt: skip
+    division = divide_rows(text_sketches(chains), recipe, tables)
+    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
+    return SecondaryStructures(**facts, **lists, report=division.report)
 
 
 def check_chain(value: Any) -> str:

@@ -87,7 +87,7 @@ def check_image(value: Any) -> Image.Image:
 def check_audio(value: Any) -> NDArray[np.float32]:
     """Return the samples of a recording or of its bytes at 16 kHz; InvalidRecord for one too short, or silent."""
     try:
-        samples: NDArray[np.float32] = read_wav(wav_bytes(value))["raw"]
+        samples: NDArray[np.float32] = read_wav(file_bytes(value, "recording"))["raw"]
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
     if len(samples) < MIN_SAMPLES:
@@ -98,11 +98,6 @@ def check_audio(value: Any) -> NDArray[np.float32]:
 
 
 NOTES: dict[Check, Callable[[bytes], list[str]]] = {check_image: image_notes, check_audio: sound_notes}
-
-
-def wav_bytes(value: Any) -> bytes:
-    """Return the bytes of a recording, which may be given by its path."""
-    return file_bytes(value, "recording")
 
 
 def file_bytes(value: Any, kind: str) -> bytes:

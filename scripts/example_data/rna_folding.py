@@ -218,4 +218,4 @@ def rna_folds(recipe: Recipe) -> SecondaryStructures:
         pairs = zip(chains, fold(chains), strict=True)
         folded |= {chain: structure for chain, structure in pairs if structure and "(" in structure}
     sequences, structures = {"train": list(folded)}, {"train": list(folded.values())}
-    return SecondaryStructures("rna-folds", TITLE, HOME, sequences=sequences, structures=structures)
+    return SecondaryStructures("rna-folds", TITLE, HOME, texts=sequences, targets=structures)

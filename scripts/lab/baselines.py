@@ -173,7 +173,7 @@ def counted(seen: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 def frequent_tags(task: TokenClassification) -> Baselines:
     """Predict the most frequent tag of each word."""
-    words, numbers = task.tagged.words, task.tagged.tags
+    words, numbers = task.tagged.texts, task.tagged.labels
     tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for row, own in zip(words["train"], numbers["train"], strict=True):
         for word, tag in zip(row, own, strict=True):
@@ -191,7 +191,7 @@ def frequent_tags(task: TokenClassification) -> Baselines:
 
 def contact_frequencies(task: ContactPrediction) -> Baselines:
     """Predict how often two residues pair at their distance; beside it a perfect map."""
-    sequences, structures = task.chains.sequences, task.chains.structures
+    sequences, structures = task.chains.texts, task.chains.targets
     frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
     for name in task.splits:
         maps = list(map(contact_map, structures[name]))

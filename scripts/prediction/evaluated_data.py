@@ -9,6 +9,7 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.data.columns import NAMES
 from qkv.scripts.data.loading import read
+from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.text_columns import MULTI_LABEL
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import CONTACTS, ROLES, Source
@@ -89,6 +90,8 @@ def table_test(given: str, source: Source, options: Options) -> Task:
             f"{given} has the classes {', '.join(task.labels)}, and {source.name} knows {', '.join(source.labels)}; "
             "leave out the rows of others"
         )
+    if left := task.data.read.left_out:
+        say(f"left out of {given}: {counted(left)}")
     if skipped := task.data.invalid_records.skipped:
         first = skipped[0]
         say(f"{len(skipped)} rows of {given} are left out; the first is row {first['row']}: {first['reason']}")

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.environment import is_local
+from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of
 from qkv.scripts.data.examples import InvalidRecord, Record
-from qkv.scripts.data.local_files import files_below, say_left_out
+from qkv.scripts.data.local_files import files_below
+from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
@@ -59,7 +61,8 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     if not (named := [name for name in names if name.lower().endswith(endings)]):
         raise ValueError(f"{path} is no input for {source.task}, which reads {either([*TABLES, *endings])}")
     left.update(Path(name).suffix.lower() or name for name in {*names} - {*named})
-    say_left_out(path, left)
+    if left:
+        say(f"{path}: files left out are {counted(left)}")
     return of_values(medium, named, folder)
 
 
@@ -88,7 +91,7 @@ def read_table(path: Path, options: Options) -> Table:
     reasons = [str(record) if isinstance(record, InvalidRecord) else None for record in read]
     if all(reasons):
         raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {reasons[0]}" if reasons else ""))
-    rows = [{} if isinstance(record, InvalidRecord) else dict(record) for record in read]
+    rows = [{} if isinstance(record, InvalidRecord) else record for record in read]
     return Table(list(dict.fromkeys(name for row in rows for name in row)), rows, reasons, path.parent, path)
 
 

@@ -9,7 +9,7 @@ from qkv.scripts.data.columns import located
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
-from qkv.scripts.data.validation import check_image, check_text, wav_bytes
+from qkv.scripts.data.validation import check_image, check_text, file_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
@@ -80,7 +80,8 @@ def read_image(value: Any, source: Source, folder: Path) -> Any:
 def read_recording(value: Any, source: Source, folder: Path) -> Any:
     """Return the samples of a recording at the model's rate."""
     try:
-        return read_wav(wav_bytes(located(value, folder)), source.pipeline.feature_extractor.sampling_rate)
+        sound = file_bytes(located(value, folder), "recording")
+        return read_wav(sound, source.pipeline.feature_extractor.sampling_rate)
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
 

@@ -13,7 +13,7 @@ from qkv.scripts.data.text_columns import SecondaryStructures, partners_of
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import APART, CONTACT
-from qkv.scripts.tasks.task import Answer, Task, first, grid, predict
+from qkv.scripts.tasks.task import Answer, Task, grid, predict
 
 # An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
 TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
@@ -37,13 +37,13 @@ class ContactPrediction(Task):
     def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
         self.chains, self.length = data, recipe.text.length
         self.ends = ends_of(recipe.model.architecture)
-        self.tokenizer = tokenizer_for(recipe, data.sequences.get("train", []), TEMPLATES[recipe.model.architecture])
+        self.tokenizer = tokenizer_for(recipe, data.texts.get("train", []), TEMPLATES[recipe.model.architecture])
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED, "_whole": IGNORED}
-        tokens = {name: truncate(self.tokenizer, own, self.length) for name, own in data.sequences.items()}
+        tokens = {name: truncate(self.tokenizer, own, self.length) for name, own in data.texts.items()}
         lengths = {name: own for name, (_, own) in tokens.items()}
-        for name, own in data.sequences.items():
+        for name, own in data.texts.items():
             check_residues(own, lengths[name], self.ends)
-        splits = {name: self.examples_of(ids, data.structures[name]) for name, (ids, _) in tokens.items()}
+        splits = {name: self.examples_of(ids, data.targets[name]) for name, (ids, _) in tokens.items()}
         config = config_fields(self.tokenizer, max_position_embeddings=self.length)
         cut = count_truncated(lengths, self.length)
         super().__init__(data, splits, self.tokenizer, config, metrics=("contacts",), truncated=cut)
@@ -79,9 +79,6 @@ class ContactPrediction(Task):
         sure = np.maximum(predicted, 1 - predicted)[first, last]
         pairs = [np.stack((first, last), 1)[each[first, last] > CONTACT].tolist() for each in (reference, predicted)]
         return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
-
-    def prompt(self) -> str:
-        return first(self.chains.sequences) or ""
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         split = self.splits["test"]

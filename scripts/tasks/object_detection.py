@@ -13,7 +13,7 @@ from transformers import DetrImageProcessorPil
 from transformers.image_transforms import center_to_corners_format
 
 from qkv.scripts.common.extras import require
-from qkv.scripts.data.boxes import Box, check_objects
+from qkv.scripts.data.boxes import Box, boxes_and_classes, check_objects
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image import turned_box, unpadded_boxes
 from qkv.scripts.data.image_data import ObjectData
@@ -43,6 +43,20 @@ class ObjectDetection(Task):
         if recipe.model.init is not None:
             processor = DetrImageProcessorPil.from_pretrained(pretrained_folder(recipe.model.init), size=edges)
         super().__init__(data, dict(data.tables), processor, labels=data.labels, metrics=("average_precision",))
+
+    def before_training(self, model: Any) -> Any:
+        """Raise ValueError for an image with more objects than the model has queries, which leave the others out."""
+        queries = model.config.num_queries
+        for name, table in self.tables.items():
+            counts = [len(boxes_and_classes(value)) for value in table["objects"]]
+            if (most := max(counts, default=0)) > queries:
+                row = counts.index(most)
+                path = (table[row]["image"] or {}).get("path") or f"row {row + 1}"
+                raise ValueError(
+                    f"{path} of the {name} split has {most} objects, and the model finds num_queries={queries}; "
+                    f"set model.num_queries={most} or more, or leave out the image"
+                )
+        return model
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         images = [check_image(record["image"]) for record in records]

@@ -105,7 +105,7 @@ def load(recipe: Recipe) -> Task:
     for name in recipe.output.metrics:
         load_metric(name)
     data: Any = EXAMPLE_DATA[made][where](recipe) if made else learning.read and learning.read(recipe)
-    if made in (Corpus, TaggedWords, SecondaryStructures):
+    if made and issubclass(made, Corpus):
         data = data.divided(recipe)
     return with_metrics(learning.task(recipe, data), recipe)
 

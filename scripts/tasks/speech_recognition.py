@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from datasets import Dataset, Features, List, Value
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
+from qkv.configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, InvalidRecord, Record
 from qkv.scripts.data.loading import public_names
 from qkv.scripts.data.own_tables import checked_tables, read_tables
-from qkv.scripts.data.pretrained import pretrained_folder
+from qkv.scripts.data.pretrained import config_of_init, pretrained_folder
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import divide_evenly, divide_rows
 from qkv.scripts.data.splits.duplicates import file_sketches
@@ -38,7 +40,7 @@ from qkv.scripts.data.tokenization import (
     tokenize,
     tokenizer_for,
 )  # fmt: skip
-from qkv.scripts.data.validation import check_audio, check_number, check_text, wav_bytes
+from qkv.scripts.data.validation import check_audio, check_number, check_text, file_bytes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Task
@@ -108,13 +110,15 @@ class SpeechRecognition(Task):
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         self.extractor = extractor_for(recipe.model.init)
         data, tables = read_recordings(recipe, data)
+        learned = list(tables["train"]["text"]) if "train" in tables else []
+        config = self.prepare(recipe, learned) | {"num_mel_bins": self.extractor.num_mel_bins}
         self.references: list[str] = []
         examples = {}
         for name, table in tables.items():
-            examples[name] = Recordings(features(table, self.extractor, recipe.data.workers), len(self.references))
-            self.references += table["text"]
-        texts = {name: list(table["text"]) for name, table in tables.items()}
-        config = self.prepare(recipe, texts.get("train", [])) | {"num_mel_bins": self.extractor.num_mel_bins}
+            heard = self.aligned(name, features(table, self.extractor, recipe.data.workers), data)
+            examples[name] = Recordings(heard, len(self.references))
+            self.references += heard["text"]
+        texts = {name: list(own.table["text"]) for name, own in examples.items()}
         processor, cut = Processor((self.extractor, self.tokenizer)), {}
         if self.most:
             lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
@@ -128,6 +132,10 @@ class SpeechRecognition(Task):
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
         """Train the tokenizer on the training texts, and return the fields of the config that follow."""
+
+    def aligned(self, split: str, table: Dataset, data: SpeechData) -> Dataset:
+        """Return the rows of a split that can be learned."""
+        return table
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
@@ -164,8 +172,29 @@ class CTCSpeechRecognition(SpeechRecognition):
                 "with characters; set text.tokenizer=characters"
             )
         self.tokenizer = ctc_tokenizer(texts, recipe.model.init)
-        # A text too long for its recording has no alignment and an infinite loss.
+        known = config_of_init(recipe.model.init) if recipe.model.init else QkvAudioEncoderConfig()
+        self.stride = prod(recipe.model.config.get("conv_strides", known.conv_strides))
+        # A text too long for its recording has no alignment and an infinite loss, in evaluated splits, too.
         return config_fields(self.tokenizer, ctc_zero_infinity=True)
+
+    def aligned(self, split: str, table: Dataset, data: SpeechData) -> Dataset:
+        """Leave out training rows whose text has no alignment, for it is too long for its recording; count others."""
+        rows = tokenize(self.tokenizer, list(table["text"]))
+        needed = [len(row) + int((row[1:] == row[:-1]).sum()) for row in rows]  # a blank between equal labels
+        held = [-(-frames // self.stride) for frames in table["length"]]
+        long = [row for row, (least, most) in enumerate(zip(needed, held, strict=True)) if least > most]
+        if not long:
+            return table
+        reason = f"{split} texts too long for their recording, without a CTC alignment"
+        if split != "train":
+            data.read.mended[f"{reason}, whose loss counts as 0"] = len(long)
+            return table
+        first = (
+            f"{table[long[0]]['text'][:40]!r}, which needs {needed[long[0]]} labels, and has {held[long[0]]} of sound"
+        )
+        data.invalid_records.check_share(len(long), len(table), f"{first} (smaller model.conv_strides give more)")
+        data.read.left_out[reason] = len(long)
+        return table.select(sorted({*range(len(table))} - {*long}))
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the most probable label of each frame, equal ones in a row joined, and the references."""
@@ -238,7 +267,7 @@ def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[An
         "text": batch["text"],
         "features": [row.flatten() for row in rows],
         "length": [len(row) for row in rows],
-        "identity": [sha256(wav_bytes(value)).hexdigest() for value in batch["audio"]],
+        "identity": [sha256(file_bytes(value, "recording")).hexdigest() for value in batch["audio"]],
     }
 
 

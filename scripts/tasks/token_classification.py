@@ -27,12 +27,12 @@ class TokenClassification(Task):
 
     def __init__(self, recipe: Recipe, data: TaggedWords) -> None:
         self.tagged, self.length = data, recipe.text.length
-        joined = {name: [" ".join(words) for words in rows] for name, rows in data.words.items()}
+        joined = {name: [" ".join(words) for words in rows] for name, rows in data.texts.items()}
         self.tokenizer = tokenizer_for(recipe, joined.get("train", []), ENCODER_TEMPLATE)
         self.fills = {"input_ids": padding_of(self.tokenizer), **dict.fromkeys(("labels", "_tags", "_read"), IGNORED)}
         self.entities = all(name == "O" or name[:2] in ("B-", "I-") for name in data.names)
         metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
-        splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}
+        splits = {name: self.examples_of(data.texts[name], data.labels[name]) for name in data.texts}
         config = config_fields(self.tokenizer, max_position_embeddings=self.length)
         lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in joined.items()}
         cut = count_truncated(lengths, self.length)
@@ -80,7 +80,7 @@ class TokenClassification(Task):
         return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
 
     def prompt(self) -> str:
-        return " ".join(first(self.tagged.words) or [])
+        return " ".join(first(self.tagged.texts) or [])
 
 
 def first_tokens(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int | None]:

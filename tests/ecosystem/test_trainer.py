@@ -1,6 +1,7 @@
 """A step is a step however it is split: over micro-batches, processes, padding or packing, under Trainer."""
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,26 @@ def test_wrong_means_and_smoothing_show(name: str, references: dict[tuple[str, f
 def test_accumulation_under_trainer_is_one_big_batch(name: str, smoothing: float, references: dict) -> None:
     actual = worker.trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=4)
     assert_same_gradients(actual, references[name, smoothing])
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("batch_size", [2, ROWS])
+def test_trainer_divides_by_the_targets_of_either_padding(side: str, batch_size: int, references: dict) -> None:
+    # Nothing predicts the first token of a row, and Trainer counts it where padding stands before it.
+    def collate(rows: list, first: int | None = -100) -> dict[str, Tensor]:
+        batch = worker.pad([{**row, "labels": [first or row["labels"][0], *row["labels"][1:]]} for row in rows])
+        by = (batch["attention_mask"] == 0).sum(1) * (side == "left")
+        return {name: torch.stack(list(map(torch.roll, own, by.tolist()))) for name, own in batch.items()}
+
+    split, task = {"batch_size": batch_size, "accumulate": ROWS // batch_size}, TASKS["clm"]
+    assert_same_gradients(worker.trainer_step(task, 0.0, **split, collate=collate), references["clm", 0.0])
+    labelled = worker.trainer_step(task, 0.0, **split, collate=partial(collate, first=None))
+    examples = task.examples()
+    batches = [collate(examples[at : at + batch_size], None)["labels"] for at in range(0, ROWS, batch_size)]
+    counted = sum(int((labels[:, 1:] != -100).sum()) for labels in batches)
+    targets = sum(sum(label != -100 for label in row["labels"][1:]) for row in examples)
+    assert (counted > targets) == (side == "left")
+    assert_same_gradients({name: own * counted / targets for name, own in labelled.items()}, references["clm", 0.0])
 
 
 # Trainer counts nothing but `labels`: of an answer's positions it takes the mean over micro-batches.

@@ -83,7 +83,7 @@ def test_tasks_have_the_baselines_of_their_kind() -> None:
     mean = baselines.baselines(regression)["the mean of the training"]["test"]
     assert mean["mae"] == pytest.approx(sum(abs(-23.5625 - each) for each in (1.5, -1.0)) / 2) and mean["pearson"] == 0
     chains, folds = {split: ["GGGAAACCC"] for split in texts}, {split: ["(((...)))"] for split in texts}
-    found = baselines.baselines(ContactPrediction(RECIPE, SecondaryStructures("c", "t", "s", chains, folds)))
+    found = baselines.baselines(ContactPrediction(RECIPE, SecondaryStructures("c", "t", "s", chains, targets=folds)))
     assert found["a perfect map"]["test"]["precision_l"] == 1 / 3
     assert found["how often two residues pair at their distance"]["test"]["precision_l5"] == 1
     regression.data = replace(regression.data, stream=print)

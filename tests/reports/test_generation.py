@@ -154,7 +154,7 @@ def test_ends_that_pad_are_read(tmp_path: Any) -> None:
     labels = {"labels": dict.fromkeys(TEXTS, [0, 1, 0]), "names": ["x", "y"]}
     words = dict.fromkeys(TEXTS, [["a", "b", "c", "d"], ["e", "f"], ["a", "b"]])
     tags = {name: [[0] * len(row) for row in rows] for name, rows in words.items()}
-    tagged = TaggedWords(*NAMES, words=words, tags=tags, names=["O", "B-x"])
+    tagged = TaggedWords(*NAMES, texts=words, labels=tags, names=["O", "B-x"])
     assert read_tokens(batch_of(TextClassification(recipe, Corpus(*NAMES, texts=TEXTS, **labels)))) == ids
     assert read_tokens(batch_of(TokenClassification(recipe, tagged))) == [*ids[:2], [2, 3, END]]
     translated = batch_of(Seq2Seq(recipe, Corpus(*NAMES, texts=TEXTS, **TARGETS)))

@@ -34,7 +34,7 @@ KINDS: dict[str, list[str]] = {
     "captions": [*SMALL, "model.vision_config.image_size=8", "model.vision_config.patch_size=4"],
     "boxes": ["model.hidden_size=16", "model.num_attention_heads=2", "model.num_queries=5", "max_steps=2"],
     "speech": [*SMALL, "text.length=16"],
-    "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC"],
+    "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC", "model.conv_strides=[1,1]"],
     "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
     "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
@@ -88,7 +88,7 @@ def data(kind: str, folder: Path, count: int = 30, seed: int = 0) -> Path:
             pixels = np.random.default_rng((seed, number)).integers(0, 256, (16, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / row["image"])
         if "audio" in row:
-            (folder / row["audio"]).write_bytes(write_wav(tone(12, number)))
+            (folder / row["audio"]).write_bytes(write_wav(tone(40, number)))
     path = folder / f"{kind}.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in own), encoding="utf-8")
     return path

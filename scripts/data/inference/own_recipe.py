@@ -16,7 +16,8 @@ from qkv.scripts.common.heads import WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import NAMES, Column, Flags, first, longest
+from qkv.scripts.data.boxes import boxes_and_classes
+from qkv.scripts.data.columns import KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -32,14 +33,10 @@ SAMPLE = 3200  # rows of a stream to guess from, and values of a column to measu
 STEPS = (200, 3000)
 LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
+QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
-# The field of `text` that names the column of each role.
-FIELDS = {"text": "column", "source": "column", "words": "column", "chain": "column", "caption": "column",
-          "second text": "pair", "target": "target", "class": "label", "classes": "label", "number": "label",
-          "tags": "label", "structure": "label"}  # fmt: skip
-# Columns of two texts that are read together.
-PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
-         "text": "text_pair"}  # fmt: skip
+# The field of `text` that names the column of each role, and names of columns of two texts that are read together.
+FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -129,7 +126,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
             for part in parts:
                 if part not in named and part.partition(".")[0] not in named:
                     raise ValueError(f"{where} has no column {part!r}; {did_you_mean(part, list(named), 'columns')}")
-            roles[key] = named.get(name) or named.get(name.partition(".")[0]) or Flags([named[part] for part in parts])
+            roles[key] = named.get(name) or named.get(name.partition(".")[0]) or joined([named[part] for part in parts])
             if odd := [part for part in parts if len(parts) > 1 and not named[part].is_binary]:
                 raise ValueError(
                     f"text.label={name}: {odd[0]!r} of {where} is no column of 0 and 1, which several labels are; name "
@@ -140,6 +137,9 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
+    if task in (None, "regression") and "target" not in asked:
+        usual = [column for column in columns if column.name.lower() in NAMES["number"]]
+        check_spelling([asked["label"]] if "label" in asked else usual, where)
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -158,7 +158,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     rest = [column for column in columns if column.name not in learned]
     also = [column.name for column in rest if column.kind == "number" and column.name.lower() in NAMES["number"]]
     if likeliest[0] == "causal-lm":
-        kinds = ("list", "number", "class")
+        kinds = ("list", "number", "class", UNCLEAR)
         also = [column.name for column in rest if column.kind in kinds or column.name.lower() in NAMES["class"]]
     if also and likeliest[0] in ("causal-lm", "regression") and task is None and not asked.keys() & {"label", "target"}:
         raise ValueError(
@@ -197,9 +197,10 @@ def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str |
     both = label.kind == "list" and texts["text"] and texts["text"].kind == "list"
     if task == "token-classification" or (task is None and both):
         return "token-classification", {"words": texts["text"], "tags": label}
-    kind = {"number": "regression", "list": "multi-label"}.get(label.kind, "text-classification")
-    role = {"regression": "number", "multi-label": "classes"}.get(task or kind, "class")
-    return {"number": "regression", "classes": "multi-label"}.get(role, "text-classification"), {**texts, role: label}
+    kind = task or {"number": "regression", "list": "multi-label"}.get(label.kind, "")
+    if role := {"regression": "number", "multi-label": "classes"}.get(kind):
+        return kind, {**texts, role: label}
+    return "text-classification", {**texts, "class": label}
 
 
 def tasks_of_rest(
@@ -216,7 +217,7 @@ def tasks_of_rest(
     yield "regression", {**texts, "number": first(rest, "number", "number")}
     called, flags = first(rest, "class", "class"), [column for column in rest if column.is_binary]
     is_usual = called is not None and called.name.lower() in NAMES["class"]
-    several = first(rest, "classes", "list") or (Flags(flags) if len(flags) > 1 and not is_usual else None)
+    several = first(rest, "classes", "list") or (joined(flags) if len(flags) > 1 and not is_usual else None)
     yield "multi-label", {**texts, "classes": several}
     yield "text-classification", {**texts, "class": called}
     yield "seq2seq", {"source": text, "target": target if target and target.kind in ("text", "date") else None}
@@ -262,7 +263,9 @@ def fields_of(roles: Roles) -> Fields:
     sides = sorted(min(image.size) for image in opened if not isinstance(image, InvalidRecord)) or [224]
     side = min(max(8 * round(sides[len(sides) // 2] / 8), 8), 224)
     if "boxes" in roles:
-        return {"shortest_edge": side}
+        counted = [attempt(boxes_and_classes, value) for value in roles["boxes"].sample]
+        most = max(0 if isinstance(own, InvalidRecord) else len(own) for own in counted)
+        return {"shortest_edge": side, "model": {"num_queries": max(QUERIES, most)}}
     size = max(divisor for divisor in range(1, max(side // PATCHES, 2) + 1) if side % divisor == 0)
     patches = {"image_size": side, "patch_size": size}
     if "caption" in roles:
@@ -282,6 +285,9 @@ def shown(task: str, roles: Roles, recipe: Recipe, rows: str) -> dict[str, str]:
         "init": model.init or "",
         "learning_rate": f"{optimization.learning_rate:g}, as of a pretrained model" if model.init else "",
         "model.image_size": "{image_size}, in patches of {patch_size}".format(**image) if "patch_size" in image else "",
+        "model.num_queries": "{num_queries} objects of an image at most".format(**image)
+        if "num_queries" in image
+        else "",
         "text.length": f"{recipe.text.length} tokens" if {*roles} & {*FIELDS} - {"caption", "class"} else "",
         "holdout, test_size": f"{data.holdout:g}, {data.test_size:g}, where the data have no such split",
         "max_steps": f"{optimization.max_steps:,} of batch_size={optimization.batch_size}",

@@ -10,7 +10,7 @@ from datasets import Dataset, Features, Value
 from PIL import Image
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from qkv.scripts.data.validation import check_image, wav_bytes
+from qkv.scripts.data.validation import check_image, file_bytes
 
 SHINGLE, SIMILAR = 5, 0.8  # letters; the Jaccard similarity of the shingles of texts that are nearly equal
 SIDE, DISTANCE = 16, 8  # of the difference hash of an image; bits of SIDE * SIDE in which nearly equal ones differ
@@ -66,7 +66,8 @@ def file_sketches(tables: Mapping[str, Dataset], column: Literal["image", "audio
 
 def sketch_file(value: Any, kind: str) -> dict[str, Any]:
     """Sketch an image or a recording as a row of a table."""
-    return (sketch_image(check_image(value)) if kind == "image" else sketch_bytes(wav_bytes(value)))._asdict()
+    made = sketch_image(check_image(value)) if kind == "image" else sketch_bytes(file_bytes(value, "recording"))
+    return made._asdict()
 
 
 def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> tuple[dict[int, int], dict[int, int] | None]:

@@ -73,7 +73,7 @@ def test_folders_that_may_be_either_are_a_question(tmp_path: Path) -> None:
 
 def test_recordings_alone_are_said_to_need_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.wav").touch()
-    with raises_sentence("1 .wav", "recordings"):
+    with raises_sentence(".wav 1", "recordings"):
         infer(str(tmp_path))
 
 
@@ -91,7 +91,7 @@ def test_classes_that_look_alike_are_said(alike: tuple[str, str], tmp_path: Path
     assert all(ascii(name) in said for name in alike) and "fish" not in said
 
 
-def test_files_that_are_left_out_are_counted(tmp_path: Path, capsys: Any) -> None:
+def test_files_that_are_left_out_are_counted(tmp_path: Path) -> None:
     pictures(tmp_path / "x", "cat", "dog", ".ipynb_checkpoints")
     pictures(tmp_path, "fish")
     (tmp_path / "x" / "fish").symlink_to(tmp_path / "fish")  # a link to a folder is one
@@ -105,7 +105,6 @@ def test_files_that_are_left_out_are_counted(tmp_path: Path, capsys: Any) -> Non
     counts, data = classes_of(tmp_path / "x")
     assert counts == dict.fromkeys(("cat", "dog", "fish"), 12) and data.read.files == {".png": 36}
     assert data.read.left_out == {"hidden": 16, "broken link": 1, ".heic": 1, ".txt": 1, "empty folder": 1}
-    assert "16 hidden" in capsys.readouterr().err
     os.rename(tmp_path / "x" / "cat" / "0.png", os.fsencode(tmp_path) + b"/x/cat/caf\xe9.png")
     with raises_sentence("UTF-8"):
         read(str(tmp_path / "x"))
@@ -153,7 +152,7 @@ def test_pictures_that_no_table_names_are_a_question(tmp_path: Path) -> None:
     pictures(tmp_path, "cat", "dog")
     for count in (40, 60):
         write_rows(tmp_path / "classes.csv", [{"id": n, "text": f"a thing called {n} {n}"} for n in range(count)])
-        with raises_sentence("24 .png", "file_name") if count == 40 else nullcontext():
+        with raises_sentence(".png 24", "file_name") if count == 40 else nullcontext():
             assert infer(str(tmp_path))[1]["task"] == "causal-lm"
     assert read_corpus(infer(str(tmp_path), LOOSE)[0]).read.left_out == {".png": 24}
 

@@ -56,11 +56,11 @@ def test_tagged_rows_are_split_by_their_rarest_tag(tmp_path: Path) -> None:
     rows = [{"tokens": words, "tags": [names.str2int(tag) for tag in tags]} for words, tags in TAGGED]
     Dataset.from_list(rows, features=features).save_to_disk(path)
     data = tagged(path)
-    assert data.names == ["B-LOC", "B-PER", "O"] and data.tags["train"][1] == [1, 2, 0]
+    assert data.names == ["B-LOC", "B-PER", "O"] and data.labels["train"][1] == [1, 2, 0]
     assert data.report["classes"] == {
         "train": {"B-LOC": 18, "B-PER": 18, "O": 72}, "test": {"B-LOC": 2, "B-PER": 2, "O": 8},
     }  # fmt: skip
-    assert sorted(map(len, data.words.values())) == [4, 36]
+    assert sorted(map(len, data.texts.values())) == [4, 36]
 
 
 def test_tags_that_cannot_be_learned_are_refused(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_no_structure_of_a_short_chain_has_less_energy(branching: int, monkeypat
 
 def test_chains_that_are_drawn_fold_into_allowed_pairs() -> None:
     data = rna_folds(recipe_of(text=dict(made=60, length=34)))
-    chains, structures = data.sequences["train"], data.structures["train"]
+    chains, structures = data.texts["train"], data.targets["train"]
     assert len(set(chains)) == 60 and fold(chains) == structures
     assert {len(chain) for chain in chains} <= set(range(16, 33)) and len({len(chain) for chain in chains}) > 5
     for chain, structure in zip(chains, structures, strict=True):

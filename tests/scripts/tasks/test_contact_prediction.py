@@ -29,7 +29,7 @@ each_model = pytest.mark.parametrize("architecture", TEMPLATES)
 def task_of(architecture: str, tokenizer: str = "characters", length: int = 32) -> ContactPrediction:
     """A task of few chains."""
     text = dict(tokenizer=tokenizer, length=length, vocab_size=270)
-    data = SecondaryStructures("c", "t", "s", SEQUENCES, STRUCTURES)
+    data = SecondaryStructures("c", "t", "s", SEQUENCES, targets=STRUCTURES)
     return ContactPrediction(recipe_of(architecture=architecture, text=text), data)
 
 

@@ -11,8 +11,10 @@ from datasets import Image as Picture
 from PIL import Image
 from transformers import DetrForObjectDetection, pipeline
 
+from errors import raises_sentence
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.examples import Batch, InvalidRecord
+from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.lab.stock_model import STOCK, build_stock
 from qkv.scripts.recipes import loading as recipe
@@ -158,3 +160,19 @@ def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(tmp_path: Pat
     picture = check_image(finished.task.splits["test"][0]["image"])
     found = pipeline("object-detection", str(finished.folder))(picture, threshold=0.0)
     assert len(found) == finished.model.config.num_queries and found[0]["label"] in NAMES
+
+
+def test_more_objects_than_queries_are_no_silence(tmp_path: Path) -> None:
+    rows = []
+    for place in range(30):
+        Image.new("RGB", (40, 40), (place * 8, 0, 0)).save(tmp_path / f"{place}.png")
+        boxes = [{"bbox": [at, 2, 5, 6], "category": "a"} for at in range(25 if place == 7 else 1)]
+        rows.append(json.dumps({"image": f"{place}.png", "objects": boxes}))
+    (tmp_path / "metadata.jsonl").write_text("\n".join(rows))
+    words = ["leaked_records=1", "max_steps=1", "warmup_steps=0", "batch_size=2", f"out={tmp_path / 'run'}"]
+    enough, shown = infer(str(tmp_path), words)
+    assert enough.model.config["num_queries"] == 25 and shown["model.num_queries"].startswith("25 ")
+    few, _ = infer(str(tmp_path), [*words, "model.num_queries=24"])
+    with raises_sentence("7.png", "25 objects", "num_queries=24", "model.num_queries=25"):
+        train(few, "")
+    assert not (tmp_path / "run").exists()

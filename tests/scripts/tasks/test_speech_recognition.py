@@ -22,7 +22,7 @@ from sine_waves import recordings, tone
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
         "warmup_steps=1", "batch_size=4", "threads=1"]  # fmt: skip
-KINDS = {"decoder": [], "labels": ["architecture=QkvAudioEncoderForCTC"]}
+KINDS = {"decoder": [], "labels": ["architecture=QkvAudioEncoderForCTC", "model.conv_strides=[1,1]"]}
 
 
 @pytest.fixture
@@ -124,3 +124,20 @@ def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path, monkeypat
     )
     assert float(outputs.loss) == pytest.approx(float(expected) / 3, rel=1e-5)
     assert [said for _, said in task.answer(model, outputs, batch)] == [record["text"] for record in records]
+
+
+def test_texts_without_an_alignment_are_counted(folder: Path) -> None:
+    # 13 to 46 frames, a label for each with strides of 1: "mid high low" and a blank between each two equal letters.
+    lines = (folder / "train" / "metadata.jsonl").read_text().splitlines()
+    lines[0] = json.dumps({"file_name": "0.wav", "text": "mmmiiihhh"})  # 9 labels and 6 blanks in 13 frames
+    (folder / "train" / "metadata.jsonl").write_text("\n".join(lines))
+    (folder / "test" / "metadata.jsonl").write_text("\n".join([*lines[:1], *lines[2:4]]))
+    words = [*KINDS["labels"], "holdout=0", "leaked_records=1"]
+    task = task_of(folder, *words, "bad_records=0.1")
+    assert task.sizes() == {"train": 11, "test": 3}
+    (reason,) = [name for name in task.data.read.left_out if "CTC" in name]
+    assert task.data.read.left_out[reason] == 1 and [*task.data.read.mended.values()] == [1]
+    batch = task.collate(task.train.__getitems__([0]), [0])
+    assert task.references[batch["_target"]] == "mid mid"
+    with pytest.raises(ValueError, match=r"1 of 12 .*'mmmiiihhh'.* 15 .* 13 .*conv_strides.*bad_records=0.09"):
+        task_of(folder, *words)
