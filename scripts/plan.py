@@ -12,7 +12,7 @@ from qkv.scripts.planning.arguments import Strategy
 from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.simulate import Setup, Step, count_parameters, simulate
-from qkv.scripts.training.accelerator import check_shardable, stack_configs, with_precision
+from qkv.scripts.training.accelerator import check_shardable, stack_configs, with_device_defaults
 from qkv.scripts.training.loop import check_in_batch_negatives
 
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing"
@@ -73,7 +73,8 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
         strategy=strategy,
         batch=arguments.batch or 1,
         accumulate=accumulate,
-        precision=arguments.precision or (with_precision(recipe).compute.precision or "fp32" if recipe else "bf16"),
+        precision=arguments.precision
+        or (with_device_defaults(recipe).compute.precision or "fp32" if recipe else "bf16"),
         split=math.gcd(world, NODE, *heads),
     )
     if recipe is None or arguments.batch:

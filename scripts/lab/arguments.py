@@ -70,6 +70,15 @@ def compare_history(parser: ArgumentParser) -> None:
     parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 
+def overhead(parser: ArgumentParser) -> None:
+    """Time the steps of a training beside bare ones of torch on the same batches, and compare their weights.
+
+    Example: python -m qkv.scripts.lab overhead docs-lm --rounds 30 workers=1
+    """
+    add_recipe(parser, "a recipe (qkv recipes lists them) or a YAML file; with --help: its fields")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"steps of each ({ROUNDS})")
+
+
 def card(parser: ArgumentParser) -> None:
     """Write the model card of a finished run again, from its record alone.
 
@@ -83,5 +92,11 @@ def card(parser: ArgumentParser) -> None:
 LAB = Program(
     "python -m qkv.scripts.lab",
     "qkv.scripts.lab",
-    {"compare": compare, "compare-history": compare_history, "card": card, "benchmark": benchmark},
+    {
+        "compare": compare,
+        "compare-history": compare_history,
+        "card": card,
+        "benchmark": benchmark,
+        "overhead": overhead,
+    },
 )

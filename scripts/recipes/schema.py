@@ -177,7 +177,8 @@ class Compute:
         precision: `fp32`, or `bf16` for the products of matrices (autocast), by default on GPUs that compute it;
             weights stay in `fp32`.
         gradient_checkpointing: Whether each layer is computed twice and stored once: less memory, more time.
-        compile: Whether torch's inductor fuses operations.
+        compile: Whether torch's inductor fuses operations; by default in long trainings of causal language models on
+            one GPU.
         strategy: Several processes each have a whole model (`ddp`) or shard its weights (`fsdp2`); `auto` does what the
             config file of `accelerate launch` says, and `ddp` without one.
         tensor_parallel (processes): Processes that share the heads and intermediate units of each example.
@@ -186,7 +187,7 @@ class Compute:
     threads: Count | None = None
     precision: Literal["fp32", "bf16"] | None = None
     gradient_checkpointing: bool = False
-    compile: bool = False
+    compile: bool | None = None
     strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
     tensor_parallel: Count = 1
 

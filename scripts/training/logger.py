@@ -36,6 +36,7 @@ class MetricLogger:
         self.recipe, self.accelerator = recipe, accelerator
         self.path = folder / METRICS
         self.losses: list[float] = []
+        self.unread: list[Step] = []
         self.tokens = 0
         self.shown: dict[str, float] = {}
         self.best = ""
@@ -53,14 +54,15 @@ class MetricLogger:
         return self.progress
 
     def log_step(self, step: Step) -> None:
-        """Log a step, every `log_every` of them; FloatingPointError when its loss is not finite."""
-        loss = step.loss.item()
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
-        self.losses.append(loss)
-        self.tokens += int(step.tokens)
-        self.shown.setdefault("loss", loss)
-        if step.number % self.recipe.output.log_every == 0 or step.number == self.recipe.optimization.max_steps:
+        """Log a step, every `log_every` of them; FloatingPointError when a loss is not finite.
+
+        Losses on a GPU are read when they are logged, or it would wait for the host after each step.
+        """
+        self.unread.append(step)
+        due = step.number % self.recipe.output.log_every == 0 or step.number == self.recipe.optimization.max_steps
+        if due or step.loss.device.type == "cpu" or not self.shown:
+            self.read_losses()
+        if due:
             self.shown["loss"] = sum(self.losses) / len(self.losses)
             self.losses.clear()
             self.write(
@@ -74,6 +76,17 @@ class MetricLogger:
             )
         self.show(step.number)
 
+    def read_losses(self) -> None:
+        """Wait for the losses that were not read yet; FloatingPointError when one is not finite."""
+        for step in self.unread:
+            loss = step.loss.item()
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
+            self.losses.append(loss)
+            self.tokens += int(step.tokens)
+            self.shown.setdefault("loss", loss)
+        self.unread.clear()
+
     def log_evaluation(self, number: int, results: dict[str, dict[str, float]], kept: int | None = None) -> None:
         """Log the metrics of each split after that many steps, with the weights of step `kept` or else these."""
         for split, metrics in results.items():
@@ -83,6 +96,7 @@ class MetricLogger:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the losses that are not written yet, and the values on the screen, as JSON."""
+        self.read_losses()
         return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from qkv.scripts.training.accelerator import (
     keep_freed_memory,
     make_model,
     seed_ranks,
-    with_precision,
+    with_device_defaults,
 )
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
@@ -133,7 +133,7 @@ def train(
     if recipe.compute.threads:
         torch.set_num_threads(recipe.compute.threads)
     init_elastic_process_group()
-    recipe = with_precision(recipe)
+    recipe = with_device_defaults(recipe)
     accelerator = build_accelerator(recipe)
     keep_freed_memory(accelerator.device)
     task = load_task(recipe)

@@ -21,7 +21,7 @@ import qkv.modeling as models
 import tiny
 from checkout import ROOT
 from qkv.modeling import QkvDecoderForCausalLM
-from qkv.scripts.recipes.loading import changed
+from qkv.scripts.recipes.loading import changed, load
 from qkv.scripts.training import accelerator as distribution
 from qkv.scripts.training import distributed as processes
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
@@ -204,3 +204,26 @@ def test_value_of_the_first_attempt_stays(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MASTER_PORT", str(agent.port))
     assert value_of_first_attempt("out", "runs/first") == "runs/first" == value_of_first_attempt("out", "runs/second")
     assert value_of_first_attempt("other", "x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("fields", "compiles"),
+    [
+        ({}, True),
+        ({"max_steps": 9_999}, False),
+        ({"epochs": 3}, False),
+        ({"strategy": "ddp"}, False),
+        ({"compile": True, "epochs": 3}, True),
+        ({"compile": False}, False),
+        ({"architecture": "QkvEncoderForMaskedLM"}, False),
+    ],
+)
+def test_gpu_compiles_long_trainings_of_causal_models(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], *, compiles: bool
+) -> None:
+    recipe = changed(load("docs-lm"), **({"max_steps": 10_000} | fields))
+    assert distribution.with_device_defaults(recipe).compute.compile == fields.get("compile", False), "on a CPU"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    found = distribution.with_device_defaults(recipe).compute
+    assert (found.compile, found.precision) == (compiles, "bf16")

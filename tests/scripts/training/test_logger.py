@@ -64,6 +64,32 @@ def test_loss_that_is_not_finite_stops_the_training(tmp_path: Path, loss: float)
         logger(tmp_path).log_step(step(1, loss))
 
 
+def on_gpu(number: int, loss: float) -> tuple[Step, MagicMock]:
+    value = MagicMock()
+    value.device.type, value.item.return_value = "cuda", loss
+    return Step(number, 0.1, value, torch.tensor(2.0), torch.tensor(7)), value.item
+
+
+def test_losses_on_a_gpu_are_read_when_they_are_logged(tmp_path: Path) -> None:
+    found = logger(tmp_path, log_every=3)
+    steps, reads = zip(*(on_gpu(number, float(number)) for number in range(1, 5)), strict=True)
+    counts = []
+    for each in steps:
+        found.log_step(each)
+        counts.append([read.call_count for read in reads])
+    assert counts == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0]], "the first is shown at once"
+    assert [line["loss"] for line in read_metrics(tmp_path)] == [2.0]
+    assert found.state_dict()["losses"] == [4.0], "a checkpoint has all"
+
+
+def test_loss_on_a_gpu_that_is_not_finite_leaves_no_checkpoint(tmp_path: Path) -> None:
+    found = logger(tmp_path, log_every=3)
+    for each in (1.0, float("nan")):
+        found.log_step(on_gpu(int(each == 1.0) + 1, each)[0])
+    with pytest.raises(FloatingPointError):
+        found.state_dict()
+
+
 def test_curve_has_a_panel_for_each_metric_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, colours, marks = [], set(), []
 
