@@ -23,7 +23,6 @@ from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, s
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
-    RELEASES,
     check_files,
     edited_card,
     is_document,
@@ -135,7 +134,7 @@ def built_folder(source: ModelSource) -> Path | None:
 def kept_card(folder: Path) -> tuple[Card, Mapping[str, bytes]]:
     """Return the card of a folder that was built before, for the releases tested today, and the documents beside it."""
     manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
-    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest[RELEASES], TESTED))
+    earlier, now = (f"tested with transformers {spelled(each or TESTED)}" for each in (stated_releases(folder), TESTED))
     names = [name for name in manifest["files"] if is_document(name) and name not in (README, LICENSE)]
     files = {name: (folder / name).read_bytes() for name in names}
     return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files

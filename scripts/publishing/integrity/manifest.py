@@ -20,13 +20,10 @@ import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, named, read_json
 from qkv.scripts.common.files import RECORD, file_hash, write_atomically, write_json
 from qkv.scripts.common.inspector import UNFILLED, held
-from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import PUBLISHED
 from qkv.scripts.publishing.integrity.loading import installed_class, load_quietly
 
 MANIFEST, FORMAT, SIGNATURE = "qkv_manifest.json", 1, "model.sig"
-# The entry with the releases of transformers that the code was tested with, where there is code.
-RELEASES = "transformers"
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt")
 # The identity covers these, and the files that loading reads.
@@ -83,12 +80,10 @@ def listed(path: Path) -> dict[str, Any]:
 
 def describe_files(folder: Path) -> Manifest:
     """Return the parts of a manifest that follow from the files."""
-    stated = stated_releases(folder)
     return {
         "format": FORMAT,
         "versions": {library.__name__: str(library.__version__) for library in (qkv, torch, transformers)},
         "files": {path.relative_to(folder).as_posix(): listed(path) for path in file_paths(folder)},
-        **({} if stated is None else {RELEASES: stated}),
     }
 
 
@@ -203,8 +198,6 @@ def file_row(folder: Path, manifest: Manifest) -> Row:
             findings.append(f"{name} has other content")
     names = [path.relative_to(folder).as_posix() for path in file_paths(folder)]
     findings += [f"{name} is not in the manifest" for name in names if name not in files and not is_document(name)]
-    if manifest.get(RELEASES) != stated_releases(folder):
-        findings.append("the code was tested with other releases of transformers than the manifest says")
     try:
         named(folder)
     except ValueError as error:

@@ -126,7 +126,7 @@ def test_older_code_is_built_again_under_its_card(tmp_path: Path) -> None:
     age(built)
     before, done = read_manifest(built), qkv.publish(built, tmp_path / "again")
     manifest, card = read_manifest(done.folder), (built / "README.md").read_text()
-    assert not done.as_built and manifest["transformers"] == stated_releases(done.folder) == TESTED
+    assert not done.as_built and stated_releases(done.folder) == TESTED
     assert manifest["loaded"] == before["loaded"] and manifest["files"].keys() == before["files"].keys()
     expected = card.replace(before["identity"], done.identity).replace("5.22 to 5.23.", f"{spelled(TESTED)}.")
     assert (done.folder / "README.md").read_text() == expected != card
