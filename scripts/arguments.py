@@ -176,7 +176,7 @@ def demo(parser: ArgumentParser) -> None:
     """Serve a page on which a person tries a model: draw, write, speak, upload, and see the attention.
 
     The page is served to this machine alone unless `--host` says otherwise; whoever reaches another host may use the
-    model. `--space` writes the folder of a Gradio Space of a published model instead.
+    model. `--space` writes the folder of a Gradio Space of the Hub instead.
 
     Example: qkv demo runs/first --port 8000
     """
