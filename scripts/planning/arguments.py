@@ -18,7 +18,7 @@ def plan(parser: ArgumentParser) -> None:
 
     Example: qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048
     """
-    parser.add_argument("subject", metavar="RECIPE|PRESET", help="the model to plan")
+    parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="the model to plan")
     help = "a field of the recipe or of the config, and its value"
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=help)
     parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")

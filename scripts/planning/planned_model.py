@@ -1,12 +1,14 @@
-"""Find the model to plan: its class, config and inputs, from a recipe or a preset."""
+"""Find the model to plan: its class, config and inputs, from a recipe, a preset or a saved config."""
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 from qkv import modeling
@@ -76,10 +78,12 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     if name in presets.names():
         config = getattr(presets, name)(**config_fields(words))
         model_class = trained_class(config)
+    elif (Path(name) / "config.json").is_file():
+        model_class, config = saved_model(name, words)
     else:
         if name not in recipes.names() and not name.endswith((".yaml", ".yml")):
             hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
-            raise ValueError(f"{name!r} is no recipe or preset; {hint}")
+            raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")
         recipe = recipes.load(name, words)
         model_class = architecture_of(recipe)
         fields, sizes = data_sizes(recipe, model_class)
@@ -107,6 +111,17 @@ def config_fields(words: Sequence[str]) -> dict[str, Any]:
     plain = [word.removeprefix("model.") for word in words]
     named = resolve([word if word.partition("=")[0] in ALIASES else f"model.{word}" for word in plain])
     return dict(recipes.pairs([word.removeprefix("model.") for word in named], "num_hidden_layers=24"))
+
+
+def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:
+    """Return the model class and config of a folder, from its config.json alone."""
+    config = AutoConfig.from_pretrained(name, **config_fields(words))
+    architecture = (config.architectures or ["nothing"])[0]
+    if architecture not in TRAINED:
+        raise ValueError(
+            f"{name} holds a {architecture}, which qkv does not train; qkv convert makes a qkv model of it"
+        )
+    return getattr(modeling, architecture), config
 
 
 def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]]:

@@ -55,9 +55,10 @@ def test_a_recipe_is_planned_with_its_own_batch(words: str, part: str, capsys: p
     assert part in " ".join(capsys.readouterr().out.split())
 
 
-def test_init_gives_the_config_that_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_config_of_a_folder_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = qkv.presets.bert_base(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=101)
     config.architectures = ["QkvEncoderForMaskedLM"]
     config.save_pretrained(tmp_path)
-    assert main(["plan", "docs-mlm", f"init={tmp_path}", "--length=16"]) == 0
-    assert f"{qkv.QkvEncoderForMaskedLM(config).num_parameters():,}" in capsys.readouterr().out
+    for subject in (["docs-mlm", f"init={tmp_path}"], [str(tmp_path)]):
+        assert main(["plan", *subject, "--length=16"]) == 0
+        assert f"{qkv.QkvEncoderForMaskedLM(config).num_parameters():,}" in capsys.readouterr().out
