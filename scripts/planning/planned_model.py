@@ -85,19 +85,22 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
             hint = did_you_mean(name, [*recipes.names(), *presets.names()], "recipes and presets")
             raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}")
         recipe = recipes.load(name, words)
-        model_class = architecture_of(recipe)
+        name, model_class = recipe.name, architecture_of(recipe)
         fields, sizes = data_sizes(recipe, model_class)
-        if recipe.model.init is None:
-            config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
-        else:
-            config = pretrained_config(recipe, model_class, fields)
-        name = recipe.name
+        config = recipe_config(recipe, model_class, fields)
     largest = {**examples.LARGEST, **examples.LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes}
     sizes = examples.example_sizes(head_of(model_class.__name__), config, largest)
     if length is not None and "tokens" in sizes:
         examples.check_length(config, length)
         sizes = {**sizes, "tokens": length}
     return PlannedModel(name, model_class, config, sizes, recipe)
+
+
+def recipe_config(recipe: Recipe, model_class: Any, fields: Fields) -> Any:
+    """Return the config of a recipe's model, or of the pretrained one that it names."""
+    if recipe.model.init is not None:
+        return pretrained_config(recipe, model_class, fields)
+    return config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
 
 
 def trained_class(config: Any) -> Any:
