@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from transformers.masking_utils import and_masks, padding_mask_function
 
-from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
+from ...configuration.axes import BIAS_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..execution import Plan, StackInputs, StackParts
 from ..kernel import AttentionFunction, computed_dtype
@@ -31,6 +31,7 @@ class FlexKernel(NamedTuple):
     """Flex attention, the builder of its block masks, the dtypes that it computes, and the work from which it wins.
 
     Source: Dong et al. 2024, Flex Attention, §3, https://arxiv.org/abs/2412.05496
+    Shapes: query (B, H, T, K), key and value (B, G, T, K) -> (B, H, T, K)
     """
 
     attend: Callable[..., Any]
@@ -40,8 +41,7 @@ class FlexKernel(NamedTuple):
     block: int = 128  # queries of a block, and its keys
 
 
-# By default the ninth pattern or shape would run uncompiled, and compute all pairs.
-compiled = cache(partial(torch.compile, recompile_limit=64))
+compiled = cache(partial(torch.compile, recompile_limit=64))  # by default a ninth pattern would compute all pairs
 
 
 def fused(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -99,8 +99,9 @@ def whole_blocks(kernel: FlexKernel, fields: PatternFields, pattern: str, length
     """Build the block mask of texts without padding, the same for all rows and steps."""
     tokens = torch.arange(length, dtype=torch.int32, device=device)[None]
     seen, _ = mask_rule(cast(StackConfig, fields), pattern, TokenLayout(None, tokens, None))
-    by_first_row = lambda row, head, query, key: seen(row * 0, head, query, key)  # noqa: E731
-    return kernel.build(by_first_row, 1, None, length, length, device, kernel.block)
+    return kernel.build(
+        lambda row, head, query, key: seen(row * 0, head, query, key), 1, None, length, length, device, kernel.block
+    )
 
 
 def seen_blocks(config: StackConfig, kernel: FlexKernel, hidden: Tensor, rule: Rule, how: dict[str, Any]) -> BlockMask:
@@ -126,7 +127,6 @@ class FlexPlan(Plan):
             return None
         wins = (
             inputs.backend == "sdpa"
-            and config.kernel not in STATE_KERNELS
             and config.position not in BIAS_POSITIONS
             and 16 <= config.head_dim <= 128  # narrower ones are refused, wider ones were never tried
             and not (stack.training and config.attention_dropout)
