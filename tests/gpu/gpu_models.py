@@ -1,11 +1,15 @@
 """Models for a GPU, and what is compared: values and gradients on one device or another, in one dtype or another."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 from qkv import QkvDecoderConfig, QkvDecoderForCausalLM, QkvEncoderConfig, QkvEncoderForMaskedLM
+from qkv.modeling.fast_paths import flex_blocks
 
 SIZES = {"vocab_size": 97, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
 SIZES |= {"intermediate_size": 96, "max_position_embeddings": 64, "sliding_window": 5, "block_size": 4}
@@ -37,6 +41,29 @@ def batch_of(stack: str, mask: Tensor | None) -> dict[str, Any]:
     due = due * (torch.arange(LENGTH) % 5 == 2) if stack == "encoder" else due
     inputs = {"input_ids": IDS, "labels": IDS.masked_fill(due == 0, -100)}
     return inputs | ({} if mask is None else {"attention_mask": mask})
+
+
+def long_batch(given: str = "left") -> dict[str, Any]:
+    """Texts of several blocks: whole, packed, or with padding in front."""
+    ids = torch.randint(5, 97, (2, 300), generator=torch.Generator().manual_seed(1))
+    inputs = {"input_ids": ids, "labels": ids}
+    if given == "packed":
+        ends = torch.tensor([0, 100, 101, 300], dtype=torch.int32)
+        return inputs | {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+    real = (torch.arange(300) >= torch.tensor([[170], [0]])).long()
+    return (
+        inputs if given == "whole" else {**inputs, "labels": ids.masked_fill(real == 0, -100), "attention_mask": real}
+    )
+
+
+@contextmanager
+def by_blocks() -> Iterator[mock.Mock]:
+    """Let flex attention take patterns however little they skip, and yield its kernel."""
+    kernel = flex_blocks.FLEX_KERNELS["cuda"]
+    attend = mock.Mock(wraps=kernel.attend)
+    small = kernel._replace(attend=attend, work=-float("inf"))
+    with mock.patch.dict(flex_blocks.FLEX_KERNELS, cuda=small), mock.patch.object(flex_blocks, "SHARE", float("inf")):
+        yield attend
 
 
 def moved(inputs: dict[str, Any], device: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from gpu_models import MASKS, batch_of, build, distance, learned
+from gpu_models import MASKS, batch_of, build, by_blocks, distance, learned, long_batch
 from torch.nn import functional as F
 
 import tiny
@@ -99,6 +99,32 @@ def test_packed_batches_err_no_more_than_padded_ones(
     with mock.patch.object(execution, "PLANS", []):
         padded = learned(model, inputs, dtype=dtype)
     assert distance(packed, exact) <= 2 * distance(padded, exact)
+
+
+# Two of the tables are missing: `strided` and `column` see a key in every block.
+BLOCKS = ("sliding", "dilated", "block_sparse", "random", "fixed", "row", "convolutional")
+
+
+@pytest.mark.parametrize("pattern", BLOCKS)
+def test_blocks_have_the_numbers_of_dense_masks(pattern: str) -> None:
+    model, inputs = build("decoder", position="rope", pattern=pattern, max_position_embeddings=512), long_batch()
+    with by_blocks() as attend:
+        blocks = learned(copy.deepcopy(model), inputs)
+        assert attend.called
+    with mock.patch.object(execution, "PLANS", []):
+        assert distance(blocks, learned(model, inputs)) <= 1e-5
+
+
+@pytest.mark.parametrize("size", [32, 80, 128])
+@pytest.mark.parametrize("given", ["whole", "packed"])
+def test_blocks_in_half_precision_err_no_more_than_dense_masks(given: str, size: int) -> None:
+    fields = {"pattern": "block_sparse", "num_key_value_heads": 2, "head_dim": size, "max_position_embeddings": 512}
+    model, inputs = build("encoder", position="rope", **fields), long_batch(given)
+    with mock.patch.object(execution, "PLANS", []):
+        exact, dense = (learned(copy.deepcopy(model), inputs, dtype=each) for each in (torch.float64, torch.bfloat16))
+    with by_blocks() as attend:
+        assert distance(learned(model, inputs, dtype=torch.bfloat16), exact) <= 2 * distance(dense, exact)
+        assert attend.called
 
 
 @HALVES

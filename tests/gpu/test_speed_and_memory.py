@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 import torch
-from gpu_models import IDS, MASKS, batch_of, build, moved
+from gpu_models import IDS, MASKS, batch_of, build, by_blocks, long_batch, moved
 
 from qkv.modeling import execution
-from qkv.modeling.fast_paths import recorded_step
+from qkv.modeling.fast_paths import flex_blocks, recorded_step
 from qkv.modeling.fast_paths.recorded_step import Recording
 from qkv.modeling.heads import language_modeling
 
@@ -35,6 +35,22 @@ def test_a_training_step_does_not_wait(given: str, *, compiled: bool) -> None:
         run(**inputs).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("given", ["whole", "left", "packed"])
+def test_a_training_step_by_blocks_does_not_wait(given: str, *, compiled: bool) -> None:
+    fields = {"position": "rope", "pattern": "block_sparse", "max_position_embeddings": 512}
+    model, inputs = build("decoder", **fields).cuda().bfloat16().train(), moved(long_batch(given), "cuda")
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    run = torch.compile(model) if compiled else model
+    patched = mock.patch.object(flex_blocks, "SHARE", float("inf")) if compiled else by_blocks()
+    kernel = flex_blocks.FLEX_KERNELS["cuda"]._replace(work=-float("inf"))  # a graph calls no mock
+    with mock.patch.dict(flex_blocks.FLEX_KERNELS, cuda=kernel), patched:
+        for step in range(3):
+            torch.cuda.set_sync_debug_mode("error" if step == 2 else "default")
+            run(**inputs).loss.backward()
     torch.cuda.set_sync_debug_mode("default")
 
 
@@ -73,6 +89,17 @@ def test_windows_take_a_fraction_of_the_memory() -> None:
         dense = peak(model, ids, train=False)
     model.remove_padding = True
     assert peak(model, ids, train=False) <= dense / 5
+
+
+@pytest.mark.parametrize("pattern", ["dilated", "block_sparse"])
+def test_blocks_take_a_fraction_of_the_memory(pattern: str) -> None:
+    fields = {"position": "rope", "pattern": pattern, "sliding_window": 256, "max_position_embeddings": 16384}
+    model = build("decoder", **fields).cuda().bfloat16().eval()
+    ids = {"input_ids": torch.randint(5, 97, (1, 16384), device="cuda"), "logits_to_keep": 1, "use_cache": False}
+    with mock.patch.object(execution, "PLANS", []):
+        dense = peak(model, ids, train=False)
+    with by_blocks():
+        assert peak(model, ids, train=False) <= dense / 5
 
 
 def test_the_loss_takes_a_fraction_of_the_memory() -> None:
