@@ -78,7 +78,8 @@ def overridden() -> Iterator[tuple[str, bool]]:
     for owner in classes():
         theirs = [base for base in owner.__mro__ if base.__module__.startswith("transformers.")]
         before = {name for base in theirs for name in vars(base) if not name.startswith("__")}
-        for name in {name for base in owner.__mro__ if base.__module__.startswith("qkv.") for name in body(base)}:
+        ours = [base for base in owner.__mro__ if base.__module__.startswith("qkv.")] if before else []
+        for name in {name for base in ours for name in body(base)}:
             holders = [base for base in theirs if name in before and hasattr(base, name)]
             holders.sort(key=lambda base: is_documented(base.__module__, base.__name__))
             yield from (
