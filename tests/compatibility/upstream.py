@@ -78,8 +78,7 @@ def overridden() -> Iterator[tuple[str, bool]]:
     for owner in classes():
         theirs = [base for base in owner.__mro__ if base.__module__.startswith("transformers.")]
         before = {name for base in theirs for name in vars(base) if not name.startswith("__")}
-        ours = [base for base in owner.__mro__ if base.__module__.startswith("qkv.")] if before else []
-        for name in {name for base in ours for name in body(base)}:
+        for name in {name for base in owner.__mro__ if base.__module__.startswith("qkv.") for name in body(base)}:
             holders = [base for base in theirs if name in before and hasattr(base, name)]
             holders.sort(key=lambda base: is_documented(base.__module__, base.__name__))
             yield from (
@@ -91,7 +90,8 @@ def classes() -> Iterator[type]:
     for path in PATHS:
         name = ".".join(("qkv", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
         module = import_module("qkv" if name == "qkv.modeling.package.qkv" else name)
-        yield from (value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from (getattr(module, node.name) for node in tree.body if isinstance(node, ast.ClassDef))
 
 
 @cache
