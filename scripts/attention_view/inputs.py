@@ -52,6 +52,7 @@ def read_row(source: Source, own: Any, second: str | None, options: Options) -> 
     names = inspect.signature(type(source.model).forward).parameters
     known = {name: each for name, each in reading.inputs.items() if name in names}
     reading.inputs = send_to_device(known, source.model.device)
+    reading.residue = options.get("residue")
     return reading
 
 
