@@ -14,10 +14,10 @@ def run(arguments: Namespace) -> None:
     source, table = prepare(arguments, tasks=("text-generation", "translation"))
     options = arguments.options
     set_seed(options.get("seed", 0))
-    if arguments.out is not None or table.path is not None or len(table.rows) > 1:
+    if arguments.out is not None or table.path is not None or table.count > 1:
         predict_table(arguments, source, table)
         return
-    prompt = table.rows[0]["text"]
+    prompt = next(iter(table.rows()))["text"]
     start = prompt if source.task == "text-generation" else ""
     if sys.stdout.isatty() and options.get("num_beams", 1) == 1:
         print(start, end="", flush=True)

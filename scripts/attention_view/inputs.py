@@ -29,17 +29,18 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
     second = None if learned else options.pop("pair", None)
     table = read_input(given, source, options)
     number = options.get("row", 1) - 1
-    if number >= len(table.rows):
-        raise ValueError(f"row={number + 1}, but the input has {len(table.rows):,} rows; name one of them")
-    if second in table.columns:
-        second = str(table.rows[number][second])
-    own = attempt(reader_of(table, source, options), number)
+    if number >= table.count:
+        raise ValueError(f"row={number + 1}, but the input has {table.count:,} rows; name one of them")
+    row = next(row for place, row in enumerate(table.rows()) if place == number)
+    own = attempt(reader_of(table, source, options), row)
     if isinstance(own, InvalidRecord):
         raise ValueError(f"row {number + 1} of the input cannot be used: {own}")
+    if second in table.columns:
+        second = str(row[second])
     set_seed(options.get("seed", 0))
     reading = read_row(source, own, second, options)
-    if len(table.rows) > 1:
-        reading.notes.append(f"Row {number + 1} of {len(table.rows):,} is shown; row= names another")
+    if table.count > 1:
+        reading.notes.append(f"Row {number + 1} of {table.count:,} is shown; row= names another")
     return reading
 
 
@@ -52,6 +53,7 @@ def read_row(source: Source, own: Any, second: str | None, options: Options) -> 
     names = inspect.signature(type(source.model).forward).parameters
     known = {name: each for name, each in reading.inputs.items() if name in names}
     reading.inputs = send_to_device(known, source.model.device)
+    reading.residue = options.get("residue")
     return reading
 
 

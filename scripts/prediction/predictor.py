@@ -1,12 +1,13 @@
 """Predict by the pipeline of a model's task: for each input the columns of that task, in the order of inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.columns import located
-from qkv.scripts.data.examples import InvalidRecord, attempt
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
@@ -19,27 +20,26 @@ from qkv.scripts.tasks.token_classification import first_tokens
 
 THRESHOLD = 0.5
 CHUNK = 128  # inputs that are open at a time
-Columns = dict[str, Any]
 
 
-def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
-    """Yield the columns of each row, or the reason that it has none; ValueError where a column is missing."""
-    read, predict = reader_of(table, source, options), PREDICTORS[source.task]
-    for start in range(0, len(table.rows), CHUNK):
-        inputs = [attempt(read, number) for number in range(start, min(start + CHUNK, len(table.rows)))]
+def predictions(table: Table, source: Source, options: Options) -> Iterator[tuple[Any, Record | InvalidRecord]]:
+    """Yield each row with its new columns, or the reason that it has none; ValueError where a column is missing."""
+    read, predict, left = reader_of(table, source, options), PREDICTORS[source.task], iter(table.rows())
+    while rows := list(islice(left, CHUNK)):
+        inputs = [attempt(read, row) for row in rows]
         valid = [each for each in inputs if not isinstance(each, InvalidRecord)]
         answers = predict(source, valid, options) if valid else iter(())
-        yield from (each if isinstance(each, InvalidRecord) else next(answers) for each in inputs)
+        for row, each in zip(rows, inputs, strict=True):
+            yield row, each if isinstance(each, InvalidRecord) else next(answers)
 
 
-def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
-    """Return the reader of a row's input by its number; ValueError where a column is missing."""
+def reader_of(table: Table, source: Source, options: Options) -> Callable[[Record | InvalidRecord], Any]:
+    """Return the reader of a row's input; ValueError where a column is missing."""
     column, pair = column_of(table, source, options), pair_column(table, source, options)
 
-    def read(number: int) -> Any:
-        row, reason = table.rows[number], table.reasons[number]
-        if reason is not None:
-            raise InvalidRecord(reason)
+    def read(row: Record | InvalidRecord) -> Any:
+        if isinstance(row, InvalidRecord):
+            raise row
         own = READERS[source.medium](row.get(column), source, table.folder)
         return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
 
@@ -95,7 +95,7 @@ def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: 
     yield from source.pipeline((each for each in inputs), batch_size=size, **arguments)
 
 
-def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number, or
     all classes whose probability reaches the threshold.
     """
@@ -127,7 +127,7 @@ def choices(source: Source, options: Options) -> list[str]:
     return labels
 
 
-def tag(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def tag(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict a tag for each word of a list, or the entities in a text; the score is that of the least certain one."""
     if any(isinstance(each, list) for each in inputs):
         rows = [each if isinstance(each, list) else each.split() for each in inputs]
@@ -153,7 +153,7 @@ def least(answers: Any) -> float | None:
     return min((float(answer["score"]) for answer in answers), default=None)
 
 
-def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict the token of each mask, and its probability; of several the list, and the least."""
     for answer in piped(source, inputs, options, top_k=1, tokenizer_kwargs={"truncation": True}):
         rows = [row[0] if isinstance(row, list) else row for row in answer]
@@ -161,7 +161,7 @@ def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Itera
         yield {"prediction": words[0] if len(words) == 1 else words, "score": least(rows)}
 
 
-def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict objects, as `qkv train` reads them, of at least a score; the score of a row is that of its best."""
     for answer in piped(source, inputs, options, threshold=options.get("threshold", THRESHOLD)):
         objects = [
@@ -172,7 +172,7 @@ def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[
         yield {"prediction": objects, "score": max((row["score"] for row in objects), default=None)}
 
 
-def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict the words of a recording."""
     arguments = {}
     if source.pipeline.type != "ctc":
@@ -180,7 +180,7 @@ def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Itera
     yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
 
 
-PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Columns]]] = {
+PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Record]]] = {
     **dict.fromkeys(("text-classification", "image-classification", "zero-shot-image-classification"), classify),
     **dict.fromkeys(("translation", "text-generation"), write_texts),
     "token-classification": tag,
