@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Audio, ClassLabel, Image
 
-from qkv.scripts.common.resources import table
+from qkv.scripts.common.files import table
 from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.data.readers import IMAGES, whole
 
