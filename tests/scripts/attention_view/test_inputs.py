@@ -36,6 +36,8 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
     "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
     "ctc": ({}, "frames", {"encoder"}),
+    "answers": ({}, "tokens", {"encoder"}),
+    "seq2seq-answers": ({}, "tokens", {"encoder", "decoder", "cross"}),
     "folds": ({}, "tokens", {"encoder"}),
     "encoder-folds": ({}, "tokens", {"encoder"}),
 }
