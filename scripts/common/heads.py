@@ -50,7 +50,7 @@ HEADS = (
     pipelined("ForMaskedLM", "fill-mask", "text", TOKENS),
     pipelined("ForSequenceClassification", "text-classification", "text", ROWS),
     pipelined("ForTokenClassification", "token-classification", "text", TOKENS),
-    Head("ForQuestionAnswering", "AutoModelForQuestionAnswering", "", "question-answering", "text",
+    Head("ForQuestionAnswering", "AutoModelForQuestionAnswering", "question-answering", "question-answering", "text",
          {"start_positions": "B", "end_positions": "B"}, has_pipeline=False),
     Head("ForMultipleChoice", "AutoModelForMultipleChoice", "", "multiple-choice", "choice", ROWS, has_pipeline=False),
     pipelined("ForImageClassification", "image-classification", "image", ROWS),

@@ -65,7 +65,7 @@ class Corpus(DataSet):
     def divided(self, recipe: Recipe) -> Self:
         """Divide example data into the splits that the recipe asks for."""
         division: Any = divide_evenly({name: len(texts) for name, texts in self.texts.items()}, recipe)
-        columns = {"texts": self.texts, "labels": self.labels, "targets": self.targets}
+        columns = {"texts": self.texts, "labels": self.labels, "targets": self.targets, "pairs": self.pairs}
         return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 

@@ -42,6 +42,7 @@ class ReadReport:
             "columns not used": ", ".join(self.unused),
             **{f"classes of {name}": counted(Counter(own)) for name, own in data.get("classes", {}).items()},
             "images without objects": counted(Counter(data.get("without_objects", {}))),
+            "questions without an answer": counted(Counter(data.get("unanswerable", {}))),
             "in two splits": "; ".join(shared),
             "left out": counted(self.left_out + Counter(skipped) + Counter(beyond)),
             "mended": counted(self.mended),

@@ -9,6 +9,7 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
+from qkv.scripts.data.questions import AnsweredQuestions, read_questions
 from qkv.scripts.data.text_columns import (
     SecondaryStructures,
     TaggedWords,
@@ -30,6 +31,7 @@ from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
+from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task
@@ -82,6 +84,7 @@ LEARNING = (
     Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
     Learning("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
+    Learning("ForQuestionAnswering", AnsweredQuestions, QuestionAnswering, read_questions),
     Learning("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
     Learning("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
 )

@@ -97,8 +97,8 @@ class Task:
 
     def sample(self) -> dict[str, Any]:
         """Return the short prompt of the card's programs, and the text that is read with it; empty for files."""
-        text = shorten(self.prompt())
-        return {"prompt": text} if text else {}
+        texts = {"prompt": self.prompt(), "pair": first(getattr(self.data, "pairs", {})) or ""}
+        return {name: shorten(text) for name, text in texts.items() if text}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         """Write pictures and sounds that the model generates to the folder of a run, and return {file: caption}."""

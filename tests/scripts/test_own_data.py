@@ -21,6 +21,7 @@ from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.registry import load
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition
@@ -34,7 +35,7 @@ TASKS: dict[str, type[Task]] = {
     "classes": TextClassification, "numbers": TextRegression, "pairs": TextClassification, "texts": CausalLM,
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
-    "folds": ContactPrediction, "encoder-folds": ContactPrediction,
+    **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), QuestionAnswering), "folds": ContactPrediction, "encoder-folds": ContactPrediction,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")
@@ -93,7 +94,7 @@ KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search
 
 
 def test_all_kinds_are_seen() -> None:
-    assert len(KINDS) == 8 and len({task for _, task, _ in KINDS}) == 7 and PAGE.count(", for `") == 8
+    assert len(KINDS) == 9 and len({task for _, task, _ in KINDS}) == 8 and PAGE.count(", for `") == 9
 
 
 @pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])

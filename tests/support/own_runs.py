@@ -35,6 +35,9 @@ KINDS: dict[str, list[str]] = {
     "boxes": ["model.hidden_size=16", "model.num_attention_heads=2", "model.num_queries=5", "max_steps=2"],
     "speech": [*SMALL, "text.length=16"],
     "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC", "model.conv_strides=[1,1]"],
+    "answers": [*SMALL, "text.length=32"],
+    "decoder-answers": [*SMALL, "text.length=32", "architecture=QkvDecoderForQuestionAnswering"],
+    "seq2seq-answers": [*SMALL, "text.length=32", "architecture=QkvEncoderDecoderForQuestionAnswering"],
     "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
     "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
@@ -49,6 +52,13 @@ def hairpin(stem: list[str], loop: list[str]) -> dict[str, Any]:
     back = [dict(zip("ACGU", "UGCA", strict=True))[letter] for letter in reversed(stem)]
     structure = "(" * len(stem) + "." * len(loop) + ")" * len(stem)
     return {"sequence": "".join([*stem, *loop, *back]), "structure": structure}
+
+
+def asked(text: str, number: int) -> dict[str, Any]:
+    """A question about a text, whose answer is its last word; every third has none."""
+    word = text.split()[-1]
+    answers = [{"text": word, "answer_start": text.index(word)}] if number % 3 else []
+    return {"answers": answers, "question": "which word is last?", "context": text}
 
 
 def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -73,6 +83,7 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             "boxes": {"image": f"files/{number}.png", "objects": [{"bbox": [1, 1, 6, 6], "category": label}]},
             "speech": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
             "ctc": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
+            **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), asked(both[0], number)),
             "folds": hairpin(stem, loop),
             "encoder-folds": hairpin(stem, loop),
         }[kind])  # fmt: skip

@@ -17,7 +17,7 @@ from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.boxes import boxes_and_classes
-from qkv.scripts.data.columns import KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
+from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -152,7 +152,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
-        named = "text.target=answer" if task in ("seq2seq", "causal-lm") else "text.label=kind"
+        named = KNOWN["typed"].get(task, "text.label=kind")
         raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in {named}")
     learned = {column.name for column in likeliest[1].values() if column}
     rest = [column for column in columns if column.name not in learned]
@@ -172,6 +172,9 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
     """Yield the tasks of texts, the likeliest first, each with its columns, None where one is missing."""
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
+    if task == "question-answering" or not asked:
+        roles = ("context", "question", "answers")
+        yield "question-answering", {role: asked.get(FIELDS[role]) or first(columns, role, ANY) for role in roles}
     text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(couples, (None, None))
     if text is None:
         words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
@@ -251,7 +254,7 @@ def fields_of(roles: Roles) -> Fields:
     Images are shown at the median of their shorter sides, in steps of eight pixels, at most 224.
     """
     text: Fields = {FIELDS[role]: column.name for role, column in roles.items() if role in FIELDS}
-    if measured := next((roles[role] for role in ("text", "source", "words", "chain") if role in roles), None):
+    if measured := next((roles[role] for role in KNOWN["measured"] if role in roles), None):
         some = [str(value) for value in measured.sample if value is not None]
         sizes = sorted(len(each) if "chain" in roles else len(re.findall(r"\w+|[^\w\s]", each)) for each in some)
         size = sizes[int(0.95 * (len(sizes) - 1))]
