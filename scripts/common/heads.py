@@ -74,7 +74,7 @@ WORDS = {
     "causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
     "regression": "text-classification",
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
-    "speech-recognition": "automatic-speech-recognition",
+    "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
 
 

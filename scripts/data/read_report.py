@@ -41,6 +41,7 @@ class ReadReport:
             "columns used": ", ".join(self.columns),
             "columns not used": ", ".join(self.unused),
             **{f"classes of {name}": counted(Counter(own)) for name, own in data.get("classes", {}).items()},
+            **{f"tasks of {name}": counted(Counter(own)) for name, own in data.get("tasks", {}).items()},
             "images without objects": counted(Counter(data.get("without_objects", {}))),
             "in two splits": "; ".join(shared),
             "left out": counted(self.left_out + Counter(skipped) + Counter(beyond)),

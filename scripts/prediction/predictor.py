@@ -6,7 +6,8 @@ from typing import Any
 
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.columns import located
-from qkv.scripts.data.examples import InvalidRecord, attempt
+from qkv.scripts.data.corpus import prefixed
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
@@ -41,9 +42,24 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[int],
         if reason is not None:
             raise InvalidRecord(reason)
         own = READERS[source.medium](row.get(column), source, table.folder)
+        own = with_task(own, row, source) if source.task == "translation" else own
         return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
 
     return read
+
+
+def with_task(text: str, row: Record, source: Source) -> str:
+    """Return the text of a row with the prefix of its task, its own or that of the row's column.
+
+    InvalidRecord where a model of several tasks finds none of them.
+    """
+    tasks, fields = source.record.get("data", {}).get("mixing", {}), source.record.get("recipe", {}).get("text", {})
+    if not tasks or any(text.startswith(prefixed(task, "")) for task in tasks):
+        return text
+    if (named := row.get(fields.get("task"))) not in tasks:
+        known = ", ".join(repr(prefixed(task, "")) for task in tasks)
+        raise InvalidRecord(f"no task of the model, expected a text that begins with one of {known}")
+    return prefixed(named, text)
 
 
 def pair_column(table: Table, source: Source, options: Options) -> str | None:

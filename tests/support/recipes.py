@@ -54,7 +54,22 @@ def small(name: str) -> Callable[[Recipe], Corpus]:
     return lambda recipe: Corpus(name, name, "s", texts, labels, ["a", "b", "c"])
 
 
-STAND_INS = {name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings")}
+def small_tasks(recipe: Recipe) -> Corpus:
+    """What stands for the tasks of a manual."""
+    targets, tasks = (
+        {"train": LINES[:100], "test": LINES[100:109]},
+        {"train": ["a", "b"] * 50, "test": ["a", "b", "a"] * 3},
+    )
+    texts = {
+        name: [f"{task}: {text}" for task, text in zip(tasks[name], own, strict=True)] for name, own in targets.items()
+    }
+    return Corpus("django-tasks", "t", "s", texts, targets=targets, tasks=tasks)
+
+
+STAND_INS: dict[str, Callable[[Recipe], Corpus]] = {
+    name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings")
+}
+STAND_INS["django-tasks"] = small_tasks
 
 
 def write_data(folder: Path) -> None:

@@ -37,6 +37,7 @@ QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role, and names of columns of two texts that are read together.
 FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
+IMPLIED = {"corruption": "denoising", "task": "seq2seq"}  # the task of fields of `text`
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -66,9 +67,11 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         assign(given, key, value)
     if task is None and str(given.get("architecture", "")).endswith("ForTokenClassification"):
         task = "token-classification"
+    text = given.get("text") or {}
+    task = task or next((name for key, name in IMPLIED.items() if text.get(key)), None)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
-    task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
+    task, roles = guess_task(columns, asked_roles(columns, text, where), where, task)
     name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
@@ -120,7 +123,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named: Roles = {column.name: column for column in columns}
     roles: Roles = {}
-    for key in ("column", "label", "target", "pair"):
+    for key in ("column", "label", "target", "pair", "task"):
         if name := str(text.get(key) or ""):
             parts = [name] if name in named or key != "label" else name.split(",")
             for part in parts:
@@ -140,6 +143,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     if task in (None, "regression") and "target" not in asked:
         usual = [column for column in columns if column.name.lower() in NAMES["number"]]
         check_spelling([asked["label"]] if "label" in asked else usual, where)
+    columns = [column for column in columns if column is not asked.get("task")]
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -165,7 +169,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             f"{where}: {', '.join(also)} may be learned, too; name the column that is, as in text.label={also[0]}, "
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
-    return likeliest  # type: ignore[return-value]
+    return likeliest[0], likeliest[1] | {role: asked[role] for role in asked if role == "task"}  # type: ignore[return-value]
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
@@ -189,7 +193,7 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         yield ("causal-lm" if task == "causal-lm" else "seq2seq"), {"source": text, "target": target}
     elif text:
         yield from tasks_of_rest(text, rest, texts, asked, task)
-    yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": text}
+    yield (task if task in ("masked-lm", "denoising") else "causal-lm"), {"text": text}
 
 
 def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str | None) -> Guess:
