@@ -76,6 +76,8 @@ WORDS = {
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
     "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
+# Words of `task=` that fields of `text` imply.
+IMPLIED = {"corruption": "denoising", "task": "seq2seq"}
 
 
 def head_for(task: str) -> Head:

@@ -74,11 +74,17 @@ def read_corpus(recipe: Recipe) -> Corpus:
     if has_several(recipe):
         of_rows = {name: [compress(names, row) for row in rows] for name, rows in divided["labels"].items()}
         division.report["classes"] = class_counts({name: [*chain(*rows)] for name, rows in of_rows.items()})
-    if tasks := divided.get("tasks"):
-        division.report.pop("classes", None)  # by which the rows of tasks were divided evenly
-        division.report["tasks"] = class_counts(tasks)
-        divided["texts"] = {name: list(map(prefixed, tasks[name], own)) for name, own in divided["texts"].items()}
-    return Corpus(**facts, **divided, names=names, report=division.report)
+    return with_prefixes(Corpus(**facts, **divided, names=names, report=division.report))
+
+
+def with_prefixes(corpus: Corpus) -> Corpus:
+    """Put the name of its task before each text of a corpus of several tasks, and count their rows in its report."""
+    if not corpus.tasks:
+        return corpus
+    # Its classes are the tasks, each of which has its share in every split.
+    report = {key: value for key, value in corpus.report.items() if key != "classes"}
+    texts = {name: list(map(prefixed, corpus.tasks[name], own)) for name, own in corpus.texts.items()}
+    return replace(corpus, texts=texts, report=report | {"tasks": class_counts(corpus.tasks)})
 
 
 def has_several(recipe: Recipe) -> bool:

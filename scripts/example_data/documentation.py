@@ -30,7 +30,7 @@ LEFT_OUT = ("releases", "_theme")  # release notes repeat each other
 SUBJECTS: dict[str, list[str]] = table(__file__)
 MIN_CHARACTERS = 80  # of a paragraph
 BLOCK = 8  # paragraphs that follow each other, and go into one split
-RESTORED = 12  # words of a paragraph to be spelled again
+READ = 16  # first words of a paragraph, which tasks read
 PYTHON_HOME = "https://docs.python.org/3/library/"
 # Tests explain little, and installed packages differ between machines.
 NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "__pycache__"}
@@ -64,10 +64,10 @@ def paragraphs(recipe: Recipe) -> Corpus:
 
 
 def tasks(recipe: Recipe) -> Corpus:
-    """Make two tasks of the manual's paragraphs, whose splits they keep: `subject` names their subject in a word, and
-    `restore` spells their first words again, given in lower case and without punctuation.
+    """Make two tasks of the first words of the manual's paragraphs, whose splits they keep.
 
-    The training has `text.made` examples, as many of each.
+    `subject` names the subject in a word, and `restore` spells the words again, given in lower case and without
+    punctuation. The training has `text.made` examples, as many of each.
     """
     whole = paragraphs(recipe)
     columns: dict[str, dict[str, list[str]]] = {"texts": {}, "targets": {}, "tasks": {}}
@@ -76,7 +76,7 @@ def tasks(recipe: Recipe) -> Corpus:
         rows = [
             row
             for number in shuffled[: recipe.text.made // 2 if split == "train" else None]
-            for row in (("subject", own[number], whole.names[whole.labels[split][number]]), restoration(own[number]))
+            for row in tasks_of(own[number], whole.names[whole.labels[split][number]])
         ]
         columns["texts"][split] = [prefixed(task, text) for task, text, _ in rows]
         columns["targets"][split] = [target for _, _, target in rows]
@@ -84,10 +84,11 @@ def tasks(recipe: Recipe) -> Corpus:
     return Corpus("django-tasks", f"two tasks of the {whole.title}", HOME, **columns)
 
 
-def restoration(paragraph: str) -> tuple[str, str, str]:
-    """Return a task, its text and its target: the first words of a paragraph without their capitals and marks."""
-    target = " ".join(paragraph.split()[:RESTORED])
-    return "restore", " ".join(re.sub(r"[^\w\s]", " ", target).lower().split()), target
+def tasks_of(paragraph: str, subject: str) -> list[tuple[str, str, str]]:
+    """Return the tasks of a paragraph, each with its text and its target."""
+    words = " ".join(paragraph.split()[:READ])
+    plain = " ".join(re.sub(r"[^\w\s]", " ", words).lower().split())
+    return [("subject", words, subject), ("restore", plain, words)]
 
 
 def subject_of(page: str) -> int | None:

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.files import table
-from qkv.scripts.common.heads import WORDS
+from qkv.scripts.common.heads import IMPLIED, WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
@@ -37,7 +37,6 @@ QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role, and names of columns of two texts that are read together.
 FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
-IMPLIED = {"corruption": "denoising", "task": "seq2seq"}  # the task of fields of `text`
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -71,7 +70,8 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     task = task or next((name for key, name in IMPLIED.items() if text.get(key)), None)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
-    task, roles = guess_task(columns, asked_roles(columns, text, where), where, task)
+    asked = asked_roles(columns, text, where)
+    task, roles = guess_task([each for each in columns if each is not asked.get("task")], asked, where, task)
     name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
@@ -143,7 +143,6 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
     if task in (None, "regression") and "target" not in asked:
         usual = [column for column in columns if column.name.lower() in NAMES["number"]]
         check_spelling([asked["label"]] if "label" in asked else usual, where)
-    columns = [column for column in columns if column is not asked.get("task")]
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
