@@ -30,7 +30,7 @@ ALSO = {
     "shapes-captions": ["model.vision_config.num_hidden_layers=1", "text.symbols=4"],
     "shapes-detect": ["model.encoder.backbone_config.hidden_sizes=[8, 16]", "model.decoder.num_hidden_layers=1",
                       "text.symbols=3"],
-    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate", "docs-denoise", "docs-tasks"), ["model.pattern=[sliding]"]),
+    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate", "docs-tasks"), ["model.pattern=[sliding]"]),
     **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
 }  # fmt: skip
 # Fields of TINY that a recipe's model does not have.

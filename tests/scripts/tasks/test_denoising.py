@@ -192,7 +192,7 @@ def test_a_model_without_sentinels_is_refused(tmp_path: Path) -> None:
 def test_streams_are_packed_alike(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("\n\n".join(TEXTS["train"]))
     words = [f"data={tmp_path}", "text.tokenizer=bytes", "text.length=16", "streaming=true", "shards=1", "holdout=0"]
-    made = load("docs-denoise", words)
+    made = load("docs-tasks", ["task=denoising", *words])
     task = registry.load(made)
     record = next(Shard(task.train, made, 0, vars(Position())).examples())
     assert task.collate([record], [0])["input_ids"].shape == (1, 16)
@@ -201,9 +201,21 @@ def test_streams_are_packed_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "parts"),
     [
-        ("docs-denoise", ["text.target=text"], ("text.corruption='spans'", "text.target")),
-        ("docs-denoise", ["data=numbers"], ("text.corruption='spans'", "text.target")),
-        ("docs-denoise", ["text.permute_sentences=true"], ("text.permute_sentences=true", "infilling")),
+        (
+            "docs-tasks",
+            ["data=django-paragraphs", "task=denoising", "text.target=text"],
+            ("text.corruption='spans'", "text.target"),
+        ),
+        (
+            "docs-tasks",
+            ["data=django-paragraphs", "task=denoising", "data=numbers"],
+            ("text.corruption='spans'", "text.target"),
+        ),
+        (
+            "docs-tasks",
+            ["data=django-paragraphs", "task=denoising", "text.permute_sentences=true"],
+            ("text.permute_sentences=true", "infilling"),
+        ),
         ("docs-mlm", ["text.corruption=spans"], ("text.corruption=spans", "'QkvEncoderForMaskedLM'")),
         ("docs-lm", ["text.task=kind"], ("text.task=kind", "'QkvDecoderForCausalLM'")),
     ],
