@@ -18,16 +18,6 @@ def mixing_rates(sizes: Mapping[str, int], limit: int | None, temperature: float
     return {task: own / sum(counted.values()) for task, own in counted.items()}
 
 
-def apportion(total: int, rates: Sequence[float]) -> list[int]:
-    """Return whole numbers near `total` times each rate, whose sum is `total`, by the largest remainder."""
-    quotas = [total * rate for rate in rates]
-    counts = [int(quota) for quota in quotas]
-    nearest = sorted(range(len(rates)), key=lambda task: counts[task] - quotas[task])
-    for task in nearest[: total - sum(counts)]:
-        counts[task] += 1
-    return counts
-
-
 @dataclass(frozen=True)
 class Mixture:
     """The examples of each task, by their indices, and the rate that each is drawn at.
@@ -48,8 +38,9 @@ class Mixture:
 
     def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
         """Return the examples of an epoch, those of a task behind each other."""
-        counts = apportion(sum(map(len, self.examples.values())), [self.rates[task] for task in self.examples])
-        parts = []
+        size, rates = sum(map(len, self.examples.values())), [self.rates[task] for task in self.examples]
+        # Whole numbers within one of each task's quota, whose sum is the size.
+        counts, parts = np.diff(np.floor(np.cumsum([0.0, *rates]) * size + 0.5).astype(int)).tolist(), []
         for task, (own, count) in enumerate(zip(self.examples.values(), counts, strict=True)):
             start, passes = number * count, range(number * count // len(own), -(-(number + 1) * count // len(own)))
             orders = [np.random.default_rng((seed, task, each, ORDER)).permutation(own) for each in passes]

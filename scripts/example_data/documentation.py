@@ -72,12 +72,9 @@ def tasks(recipe: Recipe) -> Corpus:
     whole = paragraphs(recipe)
     columns: dict[str, dict[str, list[str]]] = {"texts": {}, "targets": {}, "tasks": {}}
     for split, own in whole.texts.items():
-        shuffled = np.random.default_rng(0).permutation(len(own))
-        rows = [
-            row
-            for number in shuffled[: recipe.text.made // 2 if split == "train" else None]
-            for row in tasks_of(own[number], whole.names[whole.labels[split][number]])
-        ]
+        most = recipe.text.made // 2 if split == "train" else None
+        shuffled = np.random.default_rng(0).permutation(len(own))[:most]
+        rows = [row for n in shuffled for row in tasks_of(own[n], whole.names[whole.labels[split][n]])]
         columns["texts"][split] = [prefixed(task, text) for task, text, _ in rows]
         columns["targets"][split] = [target for _, _, target in rows]
         columns["tasks"][split] = [task for task, _, _ in rows]

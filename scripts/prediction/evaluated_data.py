@@ -107,10 +107,8 @@ def columns_of(there: list[str], recipe: Recipe, options: Options, source: Sourc
     for role, field in ROLES.items():
         learned = getattr(recipe.text, field)
         is_there = bool(learned) and learned.partition(".")[0] in there
-        if field == "target" and recipe.text.corruption:  # which learns from texts alone
-            chosen[field] = None
-            continue
         usual = [name for name in USUAL.get(source.task, {}).get(field, ()) if name in there]
         named = [options.get(role), learned if is_there or field != "column" else None, *usual, learned]
         chosen[field] = next(filter(None, named), None)
-    return chosen
+    # Corrupted texts are their own targets.
+    return chosen | ({"target": None} if recipe.text.corruption else {})

@@ -197,12 +197,11 @@ def text_to_text(recipe: Recipe, corpus: Corpus) -> Task:
     text = recipe.text
     if text.corruption is None:
         return (MultitaskSeq2Seq if corpus.tasks else Seq2Seq)(recipe, corpus)
-    if unread := {"target": text.target or corpus.targets, "task": text.task or corpus.tasks}:
-        for name in (name for name, value in unread.items() if value):
-            raise ValueError(
-                f"text.corruption={text.corruption!r} learns from texts alone, and not from the text.{name} of "
-                f"data={corpus.name!r}; leave out one of them"
-            )
+    if text.target or text.task or corpus.targets:
+        raise ValueError(
+            f"text.corruption={text.corruption!r} learns from texts alone, and data={corpus.name!r} are read with "
+            "targets; leave out text.corruption, or text.target and text.task, or give other data"
+        )
     if text.permute_sentences and text.corruption == "spans":
         raise ValueError("text.permute_sentences=true is for text.corruption=infilling, as in BART; leave out one")
     return Denoising(recipe, corpus)

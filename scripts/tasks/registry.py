@@ -115,8 +115,7 @@ def load(recipe: Recipe) -> Task:
 def check_text_to_text(recipe: Recipe, learning: Learning) -> None:
     """Raise ValueError for fields of encoder-decoders where the architecture is another."""
     for name in ("corruption", "task"):
-        value = getattr(recipe.text, name)
-        if value and learning.task is not text_to_text:
+        if (value := getattr(recipe.text, name)) and learning.task is not text_to_text:
             raise ValueError(
                 f"text.{name}={value} is for an architecture that ends in ForConditionalGeneration, and "
                 f"{recipe.model.architecture!r} does not; leave it out, or take such an architecture"

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from qkv.scripts.data.mixture import Mixture, apportion, mixing_rates
+from qkv.scripts.data.mixture import Mixture, mixing_rates
 from qkv.scripts.training.sampler import places, steps
 from recipes import recipe_of
 
@@ -29,15 +29,6 @@ def test_rates_are_those_of_the_paper(limit: int | None, temperature: float, exp
     assert sum(rates.values()) == pytest.approx(1) and {name: rates[name] for name in expected} == pytest.approx(
         expected
     )
-
-
-def test_counts_are_near_their_quotas() -> None:
-    random = np.random.default_rng(0)
-    for total in (1, 7, 100):
-        rates = random.dirichlet([1] * 5).tolist()
-        counts = apportion(total, rates)
-        assert sum(counts) == total
-        assert all(abs(count - total * rate) < 1 for count, rate in zip(counts, rates, strict=True))
 
 
 def test_an_epoch_has_each_task_at_its_rate() -> None:
