@@ -74,8 +74,10 @@ WORDS = {
     "causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
     "regression": "text-classification",
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
-    "speech-recognition": "automatic-speech-recognition",
+    "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
+# Words of `task=` that fields of `text` imply.
+IMPLIED = {"corruption": "denoising", "task": "seq2seq"}
 
 
 def head_for(task: str) -> Head:

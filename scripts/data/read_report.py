@@ -41,6 +41,7 @@ class ReadReport:
             "columns used": ", ".join(self.columns),
             "columns not used": ", ".join(self.unused),
             **{f"classes of {name}": counted(Counter(own)) for name, own in data.get("classes", {}).items()},
+            **{f"tasks of {name}": counted(Counter(own)) for name, own in data.get("tasks", {}).items()},
             "images without objects": counted(Counter(data.get("without_objects", {}))),
             "questions without an answer": counted(Counter(data.get("unanswerable", {}))),
             "in two splits": "; ".join(shared),

@@ -110,4 +110,5 @@ def columns_of(there: list[str], recipe: Recipe, options: Options, source: Sourc
         usual = [name for name in USUAL.get(source.task, {}).get(field, ()) if name in there]
         named = [options.get(role), learned if is_there or field != "column" else None, *usual, learned]
         chosen[field] = next(filter(None, named), None)
-    return chosen
+    # Corrupted texts are their own targets.
+    return chosen | ({"target": None} if recipe.text.corruption else {})

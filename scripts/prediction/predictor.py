@@ -10,6 +10,7 @@ from accelerate.utils import send_to_device
 
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.columns import NAMES, located
+from qkv.scripts.data.corpus import prefixed
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt, model_inputs
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
@@ -45,6 +46,7 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
         if isinstance(row, InvalidRecord):
             raise row
         own = READERS[source.medium](row.get(column), source, table.folder)
+        own = with_task(own, row, source) if source.task == "translation" else own
         return both_of(source, own, check_text(row.get(pair))) if pair else own
 
     return read
@@ -53,6 +55,20 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
 def both_of(source: Source, text: str, second: str) -> dict[str, str]:
     """Return two texts in the order in which the model reads them: a question before the text that it is about."""
     return {"text": second, "text_pair": text} if source.task == ANSWERS else {"text": text, "text_pair": second}
+
+
+def with_task(text: str, row: Record, source: Source) -> str:
+    """Return the text of a row with the prefix of its task, its own or that of the row's column.
+
+    InvalidRecord where a model of several tasks finds none of them.
+    """
+    tasks, fields = source.record.get("data", {}).get("mixing", {}), source.record.get("recipe", {}).get("text", {})
+    if not tasks or any(text.startswith(prefixed(task, "")) for task in tasks):
+        return text
+    if (named := row.get(fields.get("task"))) not in tasks:
+        known = ", ".join(repr(prefixed(task, "")) for task in tasks)
+        raise InvalidRecord(f"no task of the model, expected a text that begins with one of {known}")
+    return prefixed(named, text)
 
 
 def pair_column(table: Table, source: Source, options: Options) -> str | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, contents, model_inputs, stack
+from qkv.scripts.data.mixture import Mixture
 from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
@@ -36,6 +37,7 @@ class Task:
         generation: Fields of the generation config.
         usage: Program of the card that generates something, with `model=...` for the published model.
         truncated: Count of the texts that were too long.
+        mixture: Rates of the tasks that its examples are of, where these are several.
         in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
         has_references: Whether each answer is a prediction beside a reference that any metric can compare.
         generates: Whether answers are generated, for which `answer` reads the batch alone.
@@ -50,6 +52,7 @@ class Task:
     generation: Mapping[str, Any] = field(default_factory=dict)
     usage: str = ""
     truncated: dict[str, Any] = field(default_factory=dict)
+    mixture: Mixture | None = None
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
     has_references: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.files import table
-from qkv.scripts.common.heads import WORDS
+from qkv.scripts.common.heads import IMPLIED, WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
@@ -66,9 +66,12 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         assign(given, key, value)
     if task is None and str(given.get("architecture", "")).endswith("ForTokenClassification"):
         task = "token-classification"
+    text = given.get("text") or {}
+    task = task or next((name for key, name in IMPLIED.items() if text.get(key)), None)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
-    task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
+    asked = asked_roles(columns, text, where)
+    task, roles = guess_task([each for each in columns if each is not asked.get("task")], asked, where, task)
     name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
@@ -120,7 +123,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named: Roles = {column.name: column for column in columns}
     roles: Roles = {}
-    for key in ("column", "label", "target", "pair"):
+    for key in ("column", "label", "target", "pair", "task"):
         if name := str(text.get(key) or ""):
             parts = [name] if name in named or key != "label" else name.split(",")
             for part in parts:
@@ -165,7 +168,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             f"{where}: {', '.join(also)} may be learned, too; name the column that is, as in text.label={also[0]}, "
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
-    return likeliest  # type: ignore[return-value]
+    return likeliest[0], likeliest[1] | {role: asked[role] for role in asked if role == "task"}  # type: ignore[return-value]
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
@@ -192,7 +195,7 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         yield ("causal-lm" if task == "causal-lm" else "seq2seq"), {"source": text, "target": target}
     elif text:
         yield from tasks_of_rest(text, rest, texts, asked, task)
-    yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": text}
+    yield (task if task in ("masked-lm", "denoising") else "causal-lm"), {"text": text}
 
 
 def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str | None) -> Guess:
