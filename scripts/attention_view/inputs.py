@@ -15,7 +15,7 @@ from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepa
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import classify, reader_of
-from qkv.scripts.prediction.source import CONTACTS, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
@@ -25,7 +25,7 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
     and texts beside the image. ValueError for an input that cannot be used.
     """
     options = dict(options)
-    learned = source.task == "text-classification" and source.columns.get("pair")
+    learned = source.task == ANSWERS or (source.task == "text-classification" and source.columns.get("pair"))
     second = None if learned else options.pop("pair", None)
     table = read_input(given, source, options)
     number = options.get("row", 1) - 1
@@ -159,6 +159,7 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "token-classification": read_texts,
     "fill-mask": read_texts,
     CONTACTS: read_texts,
+    ANSWERS: read_texts,
     "translation": read_translation,
     "text-generation": read_prompt,
     "image-classification": read_image,

@@ -56,6 +56,8 @@ def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
     room = {"max_length": max(limit - len(end), 1)} if limit else {}
+    if source.task == "translation":  # masks of infilling are typed
+        room["split_special_tokens"] = tokenizer.split_special_tokens
     rows = [[*row.tolist(), *end] for row in tokenize(tokenizer, texts, truncation=True, **room)]
     tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)

@@ -17,14 +17,15 @@ from qkv.scripts.data.local_files import files_below
 from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import ANSWERS, Source
 
 STANDARD_INPUT = "-"
 LOOKED_AT = 100  # rows, to tell the kind of a column
 Rows = Callable[[], Iterable[Any]]  # are read anew with each call, so that few are in memory at a time
-# The usual names of columns, by medium.
+# The usual names of columns, by medium, and of contexts.
 USUAL = {
     "text": [name for role in ("text", "source", "words", "chain") for name in NAMES[role]],
+    ANSWERS: [*NAMES["context"], "text"],
     "image": ["image", "file_name"],
     "audio": ["audio", "file_name"],
 }
@@ -109,8 +110,9 @@ def column_of(table: Table, source: Source, options: Options) -> str:
     if medium in options:
         return known(table, options[medium], medium)
     learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
+    usual = USUAL.get(source.task, USUAL[medium])
     lower = {name.lower(): name for name in reversed(table.columns)}
-    named = [name for name in (learned, *(lower.get(name) for name in USUAL[medium])) if name in table.columns]
+    named = [name for name in (learned, *(lower.get(name) for name in usual)) if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
     if not candidates:

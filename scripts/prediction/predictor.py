@@ -5,9 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils import send_to_device
+
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.columns import located
-from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.columns import NAMES, located
+from qkv.scripts.data.corpus import prefixed
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt, model_inputs
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
@@ -15,7 +19,8 @@ from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import CONTACTS, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, Source
+from qkv.scripts.tasks.question_answering import best_spans, windows_of
 from qkv.scripts.tasks.token_classification import first_tokens
 
 THRESHOLD = 0.5
@@ -41,17 +46,43 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
         if isinstance(row, InvalidRecord):
             raise row
         own = READERS[source.medium](row.get(column), source, table.folder)
-        return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
+        own = with_task(own, row, source) if source.task == "translation" else own
+        return both_of(source, own, check_text(row.get(pair))) if pair else own
 
     return read
 
 
+def both_of(source: Source, text: str, second: str) -> dict[str, str]:
+    """Return two texts in the order in which the model reads them: a question before the text that it is about."""
+    return {"text": second, "text_pair": text} if source.task == ANSWERS else {"text": text, "text_pair": second}
+
+
+def with_task(text: str, row: Record, source: Source) -> str:
+    """Return the text of a row with the prefix of its task, its own or that of the row's column.
+
+    InvalidRecord where a model of several tasks finds none of them.
+    """
+    tasks, fields = source.record.get("data", {}).get("mixing", {}), source.record.get("recipe", {}).get("text", {})
+    if not tasks or any(text.startswith(prefixed(task, "")) for task in tasks):
+        return text
+    if (named := row.get(fields.get("task"))) not in tasks:
+        known = ", ".join(repr(prefixed(task, "")) for task in tasks)
+        raise InvalidRecord(f"no task of the model, expected a text that begins with one of {known}")
+    return prefixed(named, text)
+
+
 def pair_column(table: Table, source: Source, options: Options) -> str | None:
-    """Return the column of second texts, if the model reads pairs; ValueError where it is missing."""
-    learned = source.columns.get("pair")
-    if source.task != "text-classification" or not (learned or "pair" in options):
+    """Return the column of second texts or questions, if the model reads any; ValueError where it is missing."""
+    learned, asks = source.columns.get("pair"), source.task == ANSWERS
+    if not asks and (source.task != "text-classification" or not (learned or "pair" in options)):
         return None
-    usual = [name for name in (learned, "pair") if name in table.columns]
+    names = (learned, "pair", *(NAMES["question"] if asks else ()))
+    usual = [name for name in names if name in table.columns]
+    if asks and not usual and "pair" not in options:
+        raise ValueError(
+            f"{source.name} answers questions about texts, and the input has none; name their column as in "
+            'question=COLUMN, or after a text write one, as in question="Where is Ada?"'
+        )
     return known(table, options.get("pair") or next(iter(usual), "pair"), "pair")
 
 
@@ -180,6 +211,19 @@ def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Itera
     yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
 
 
+@torch.no_grad()
+def answer_questions(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
+    """Predict answers to questions, empty for none, with their probabilities and the places of their first letters."""
+    size, tokenizer = options.get("batch_size", 16), source.tokenizer
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # which the mask hides
+    for start in range(0, len(inputs), size):
+        questions, contexts = zip(*(each.values() for each in inputs[start : start + size]), strict=True)
+        batch = windows_of(tokenizer, questions, contexts, source.most_tokens or LONGEST)
+        outputs = source.model(**send_to_device(model_inputs(batch), source.model.device))
+        for text, place, score in best_spans(outputs, batch, contexts):
+            yield {"prediction": text, "score": score, "start": place}
+
+
 PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Record]]] = {
     **dict.fromkeys(("text-classification", "image-classification", "zero-shot-image-classification"), classify),
     **dict.fromkeys(("translation", "text-generation"), write_texts),
@@ -188,4 +232,5 @@ PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Record
     "object-detection": detect,
     "automatic-speech-recognition": transcribe,
     CONTACTS: predict_contacts,
+    ANSWERS: answer_questions,
 }

@@ -36,6 +36,8 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
     "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
     "ctc": ({}, "frames", {"encoder"}),
+    "answers": ({}, "tokens", {"encoder"}),
+    "seq2seq-answers": ({}, "tokens", {"encoder", "decoder", "cross"}),
     "folds": ({"residue": 2}, "tokens", {"encoder", "starting, residue 2", "ending, residue 2"}),
     "encoder-folds": ({}, "tokens", {"encoder"}),
 }

@@ -117,3 +117,17 @@ def test_a_module_is_a_document_and_no_text_is_in_both_splits(tmp_path: Path, mo
     corpus = documentation.docstrings(RECIPE)
     assert corpus.texts["test"] == ["The module.\n\nA thing.\n\nfirst\n    indented\n\nAct.", "Number 9."]
     assert corpus.texts["train"] == [f"Number {number}." for number in (*range(9), 10, 11)]
+
+
+def test_tasks_keep_the_splits_of_the_paragraphs(index: Path) -> None:
+    whole, corpus = documentation.paragraphs(RECIPE), documentation.tasks(recipe_of(text={"made": 20}))
+    assert len(corpus.texts["train"]) == 20 and len(corpus.texts["test"]) == 2 * len(whole.texts["test"])
+    for split, texts in corpus.texts.items():
+        beginnings = {" ".join(text.split()[: documentation.READ]) for text in whole.texts[split]}
+        for task, text, target in zip(corpus.tasks[split], texts, corpus.targets[split], strict=True):
+            assert text.startswith(f"{task}: ") and (
+                target in whole.names if task == "subject" else target in beginnings
+            )
+    restored = corpus.tasks["train"].index("restore")
+    plain = corpus.texts["train"][restored].removeprefix("restore: ")
+    assert plain.split() == corpus.targets["train"][restored].lower().replace(",", " ").replace(".", " ").split()
