@@ -70,7 +70,7 @@ def tasks(recipe: Recipe) -> Corpus:
     punctuation. The training has `text.made` examples, as many of each.
     """
     whole = paragraphs(recipe)
-    columns: dict[str, dict[str, list[str]]] = {"texts": {}, "targets": {}, "tasks": {}}
+    columns: dict[str, Any] = {"texts": {}, "targets": {}, "tasks": {}}
     for split, own in whole.texts.items():
         most = recipe.text.made // 2 if split == "train" else None
         shuffled = np.random.default_rng(0).permutation(len(own))[:most]

@@ -68,7 +68,7 @@ def with_task(text: str, row: Record, source: Source) -> str:
     if (named := row.get(fields.get("task"))) not in tasks:
         known = ", ".join(repr(prefixed(task, "")) for task in tasks)
         raise InvalidRecord(f"no task of the model, expected a text that begins with one of {known}")
-    return prefixed(named, text)
+    return prefixed(str(named), text)
 
 
 def pair_column(table: Table, source: Source, options: Options) -> str | None:

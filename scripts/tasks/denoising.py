@@ -119,7 +119,7 @@ class Denoising(TokenPrediction):
         self.length = whole_length(room, density, mean_span) if self.has_sentinels else room
         _, spans = count_noise(self.length, density, mean_span)
         self.sentinels = self.find_sentinels(spans, recipe.model.init) if self.has_sentinels else np.zeros(0, np.int64)
-        words = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        words = self.tokenizer.convert_ids_to_tokens([*range(len(self.tokenizer))])
         self.ends = np.array([word.endswith(".") for word in words])
         self.fills = {"input_ids": padding_of(self.tokenizer), "labels": IGNORED}
         splits: dict[str, Any] = {name: self.rows(name) for name in corpus.texts}

@@ -90,9 +90,10 @@ class MultitaskSeq2Seq(Seq2Seq):
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         super().__init__(recipe, corpus)
         names = [task for split in corpus.texts for task in corpus.tasks[split]]
-        self.references: list[str] = list(map(TaskText, self.references))
-        for reference, name in zip(self.references, names, strict=True):
+        written = list(map(TaskText, self.references))
+        for reference, name in zip(written, names, strict=True):
             reference.task = name
+        self.references[:] = written
         if train := corpus.tasks.get("train"):
             self.mixture = Mixture.of(train, recipe.text.mixing_limit, recipe.text.mixing_temperature)
 
