@@ -291,9 +291,7 @@ def shown(task: str, roles: Roles, recipe: Recipe, rows: str) -> dict[str, str]:
         "init": model.init or "",
         "learning_rate": f"{optimization.learning_rate:g}, as of a pretrained model" if model.init else "",
         "model.image_size": "{image_size}, in patches of {patch_size}".format(**image) if "patch_size" in image else "",
-        "model.num_queries": "{num_queries} objects of an image at most".format(**image)
-        if "num_queries" in image
-        else "",
+        "model.num_queries": "{num_queries} objects an image".format(**image) if "num_queries" in image else "",
         "text.length": f"{recipe.text.length} tokens" if {*roles} & {*FIELDS} - {"caption", "class"} else "",
         "holdout, test_size": f"{data.holdout:g}, {data.test_size:g}, where the data have no such split",
         "max_steps": f"{optimization.max_steps:,} of batch_size={optimization.batch_size}",
