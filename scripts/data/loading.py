@@ -5,6 +5,7 @@ image `cat/test_1.png` for a test split, a class called `train` for one, leave o
 need torchcodec for sound.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +28,10 @@ from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
 from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
+from qkv.scripts.data.encodings import UTF_8
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
-from qkv.scripts.data.local_files import check_media, ending, files_below, folder_labels, found_files
-from qkv.scripts.data.readers import IMAGES, UTF_8, read_rows
+from qkv.scripts.data.local_files import check_media, ending, files_at, files_below, folder_labels, found_files
+from qkv.scripts.data.readers import IMAGES, read_rows
 from qkv.scripts.recipes.schema import Recipe
 
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
@@ -102,11 +104,12 @@ def read_files(files: Mapping[str, list[Path]], split: str, where: str, document
         columns = columns_of(paths, documents, encoding)
         if any(kind in LOCATED for _, kind, _ in columns.values()):
             beside = {each for folder in {path.parent for path in paths} for each in files_below(folder)[0]}
+        beside |= {each for path in paths for each in files_at(path)}
     kinds = {name: (old, kind) for name, (old, kind, _) in columns.items()}
     features = {name: kind for name, (_, _, kind) in columns.items()}
     known = Features(features | {name: Value(kind) for name, kind in ORIGIN.items()})
     arguments = {"paths": list(map(str, paths)), "kinds": kinds, "labels": labels, "documents": documents,
-                 "encoding": encoding, "stamp": stamp([*paths, *beside])}  # fmt: skip
+                 "encoding": encoding, "stamp": stamp({*paths, *beside})}  # fmt: skip
     try:
         table = Dataset.from_generator(table_rows, features=known, gen_kwargs=arguments, split=split)
     except DatasetGenerationError as error:
@@ -235,8 +238,8 @@ def identity(where: str) -> str:
     root, digest = Path(where), sha256()
     if not root.exists():
         return str(ask_hub(where, commit))
-    for file in [root] if root.is_file() else files_below(root)[0]:
-        digest.update(f"{file.relative_to(root)} {file_hash(file)}\n".encode())
+    for file in files_at(root):
+        digest.update(f"{os.path.relpath(file, root)} {file_hash(file)}\n".encode())
     return f"{root.name} {digest.hexdigest()}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.columns import media_of
+from qkv.scripts.data.parallel_texts import aligned_files, languages_of
 from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES
 
@@ -43,8 +44,9 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     Images and recordings beside a table are those that it names. ValueError where no file can be read, or kinds are
     mixed.
     """
-    files, left = ([root], Counter[str]()) if root.is_file() else files_below(root)
-    known = [path for path in files if ending(path) in FORMATS]
+    files, left = (files_at(root), Counter[str]()) if root.is_file() else files_below(root)
+    translated = aligned_files(path for path in files if ending(path) not in FORMATS)
+    known = [path for path in files if ending(path) in FORMATS] + [*translated]
     if not known:
         held = counted(left + Counter(ending(path) or path.name for path in files)) or "nothing"
         raise ValueError(
@@ -55,16 +57,17 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
         raise ValueError(f"{os.fsencode(foreign)!r}: the name is not UTF-8; rename the file or folder")
     if root.is_file():
         return {"train": known}, left
-    has_tables = any(ending(path) in TABLES for path in known)
+    has_tables = any(ending(path) in TABLES or path in translated for path in known)
     texts = [path for path in known if ending(path) not in IMAGES]
-    # A few texts about images, such as README.txt, are left out.
+    # A few texts about images or translations, such as README.txt, are left out.
+    texts = [path for path in texts if not translated or ending(path) != ".txt"]
     known = texts if has_tables else known if 10 * len(texts) > len(known) else sorted({*known} - {*texts})
     nested, named = has_split_folders(known, root), dict[str, list[Path]]()
     for path in known:
         named.setdefault(split_of(path, root, nested=nested) or "", []).append(path)
     named.setdefault("train", named.get("", []))
     by_split = {split: named[split] for split in SPLITS if named.get(split)}
-    used = {path for paths in by_split.values() for path in paths}
+    used = {each for paths in by_split.values() for path in paths for each in translated.get(path, {"": path}).values()}
     others = [path for path in files if path not in used and not (has_tables and media_of(path.name))]
     left.update(ending(path) or path.name for path in others)
     for split, paths in by_split.items():
@@ -73,6 +76,13 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
             mixed = " and ".join(sorted(kinds.values()))
             raise ValueError(f"the {split} split of {root} mixes {mixed}; give the files of one kind")
     return by_split, left
+
+
+def files_at(path: Path) -> list[Path]:
+    """Return the files of a path: those of a folder, or a file and its lines in other languages."""
+    if path.is_dir():
+        return files_below(path)[0]
+    return [*languages_of(path).values()] if ending(path) not in FORMATS else [path]
 
 
 def ending(path: Path) -> str:

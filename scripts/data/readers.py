@@ -1,4 +1,4 @@
-"""Read the rows of JSON, CSV, text and parquet with their numbers: unconverted values, or why a row is invalid.
+"""Read the rows of JSON, CSV, text, TMX and parquet with their numbers: unconverted values, or why a row is invalid.
 
 The builders of `datasets` give up a file for one bad line, and take the types of a column from its beginning.
 """
@@ -6,7 +6,6 @@ The builders of `datasets` give up a file for one bad line, and take the types o
 import csv
 import json
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
@@ -17,56 +16,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from qkv.scripts.data.encodings import UTF_8, open_text, whole
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.image import PILLOW
+from qkv.scripts.data.parallel_texts import Row, read_aligned, read_tmx
 
-UTF_8 = "utf-8"
-# Longer marks first: the mark of UTF-32 begins with the mark of UTF-16.
-MARKS = {BOM_UTF32_LE: "utf-32", BOM_UTF32_BE: "utf-32", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16",
-         BOM_UTF8: "utf-8-sig"}  # fmt: skip
 DELIMITERS = ",;\t|"
 WRAPPERS = ("data", "rows", "records", "examples")  # of a list of records in an object
 COCO = ("images", "annotations", "categories")
 # Endings of the pictures that Pillow decodes.
 IMAGES = tuple(suffix for suffix, name in Image.registered_extensions().items() if name in PILLOW)
-# The number of a row in its file, and its values or the reason why it is invalid.
-Row = tuple[int, Record | InvalidRecord]
 csv.field_size_limit(2**31 - 1)  # a document may stand in a cell; the limit of csv is 128 KiB
 
 
 def read_rows(path: str | Path, documents: str = "line", encoding: str = UTF_8) -> Iterator[Row]:
-    """Read the rows of a file; a document of plain text is a "line", a "paragraph" or the "file"."""
+    """Read the rows of a file; a document of plain text is a "line", a "paragraph" or the "file".
+
+    Files of another ending have the lines of one language, with those of others beside them.
+    """
     try:
-        yield from FORMATS[Path(path).suffix.lower()](Path(path), documents, encoding)
+        yield from FORMATS.get(Path(path).suffix.lower(), read_aligned)(Path(path), documents, encoding)
     except (UnicodeError, LookupError, InvalidRecord) as error:  # a header or a list cannot be skipped
         raise ValueError(f"{path}: {error}; give its encoding=, such as utf-8, latin-1, cp1252 or utf-16") from None
-
-
-def open_text(path: Path, encoding: str, newline: str = "\n") -> TextIO:
-    """Open a text in the encoding of its byte order mark, else in `encoding`; wrong bytes become surrogates.
-
-    A carriage return ends a line where a file, as of an old Mac, has no other line ends.
-    """
-    with path.open("rb") as file:
-        first = file.read(4)
-    known = next((name for mark, name in MARKS.items() if first.startswith(mark)), encoding)
-    if known == UTF_8 and b"\0" in first:
-        raise UnicodeError("it has zero bytes, as UTF-16 without its mark, utf-16-le or utf-16-be, has")
-    how: dict[str, Any] = {"encoding": known, "errors": "surrogateescape"}
-    with path.open(newline="\n", **how) as file:
-        first_line = file.readline()
-    is_old_mac = "\r" in first_line and not first_line.endswith("\n")  # then the file has no other line end
-    return path.open(newline=None if is_old_mac else newline, **how)
-
-
-def whole(text: str) -> str:
-    """Return a text; InvalidRecord where bytes of another encoding, or half of a pair, became a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        mend = "save the file as UTF-8, or give its encoding, such as encoding=cp1252"
-        raise InvalidRecord(f"not of its encoding from letter {error.start + 1} on; {mend}") from None
-    return text
 
 
 def read_text(path: Path, documents: str, encoding: str) -> Iterator[Row]:
@@ -253,7 +224,7 @@ def read_parquet(path: Path, documents: str, encoding: str) -> Iterator[Row]:
 
 TABLES: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {
     ".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_json, ".csv": read_csv, ".tsv": read_csv,
-    ".parquet": read_parquet,
+    ".parquet": read_parquet, ".tmx": read_tmx,
 }  # fmt: skip
 READERS = {**TABLES, ".txt": read_text}
 FORMATS = {**READERS, **dict.fromkeys(IMAGES, lambda path, *_: iter([(1, {"image": str(path.absolute())})]))}

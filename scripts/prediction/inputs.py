@@ -12,10 +12,12 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of
+from qkv.scripts.data.encodings import UTF_8
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.local_files import files_below
+from qkv.scripts.data.parallel_texts import has_language
 from qkv.scripts.data.read_report import counted
-from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
+from qkv.scripts.data.readers import FORMATS, TABLES, read_rows
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import ANSWERS, Source
 
@@ -55,7 +57,8 @@ def read_input(given: str, source: Source, options: Options) -> Table:
     folder = path.parent if path.is_file() else path
     files, left = ([path], Counter[str]()) if path.is_file() else files_below(path)
     names = [each.relative_to(folder).as_posix() for each in files]
-    tables = [name for name in names if name.lower().endswith((*TABLES, ".txt") if medium == "text" else (*TABLES,))]
+    texts = (".txt", path.suffix.lower() if path.is_file() and has_language(path) else ".txt")
+    tables = [name for name in names if name.lower().endswith((*TABLES, *texts) if medium == "text" else (*TABLES,))]
     if len(tables) == 1:
         return read_table(folder / tables[0], options)
     if tables:

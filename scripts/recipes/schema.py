@@ -224,6 +224,7 @@ class Output:
             the library `evaluate`, such as `[rouge, matthews_correlation]`.
         watch: A metric, such as "validation loss", whose best evaluation's weights are kept instead of the last.
         patience (evaluations): Evaluations without a better one after which the training ends early.
+        average (evaluations): The last evaluations whose weights are averaged at the end (Vaswani et al. 2017, §6.1).
     """
 
     folder: str | None = written_as("out", default=None)
@@ -237,6 +238,7 @@ class Output:
     metrics: list[str] = field(default_factory=list)
     watch: str | None = None
     patience: Count | None = None
+    average: Count = 1
 
 
 @dataclass(frozen=True)

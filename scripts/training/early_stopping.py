@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from qkv.scripts.recipes.schema import Output
+
 # Metrics to minimise.
 LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse")
 
@@ -58,9 +60,13 @@ class EarlyStopping:
         return self.patience is not None and self.waited >= self.patience
 
 
-def check_metric(metric: str | None, splits: Iterable[str]) -> None:
-    """Raise ValueError for a metric of a split that is not evaluated during training."""
-    known = [name for name in splits if name != "test"]
+def check_metric(output: Output, splits: Iterable[str]) -> None:
+    """Raise ValueError for a metric of a split that is not evaluated during training, or beside averaged weights."""
+    metric, known = output.watch, [name for name in splits if name != "test"]
+    if metric is not None and output.average > 1:
+        raise ValueError(
+            f"average={output.average} keeps a mean of weights, and watch={metric!r} those of one step; leave out one"
+        )
     if metric is not None and metric.partition(" ")[0] not in known:
         raise ValueError(
             f"watch={metric!r} is of no split that is evaluated during training: {', '.join(known) or 'none'}; write "

@@ -18,6 +18,7 @@ from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, lock, write_atomically
 from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.training.averaging import MEAN, WeightAverage
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
@@ -147,6 +148,7 @@ class CheckpointManager:
     resumed: tuple[int, ...] = ()
     earlier: dict[str, float] = field(default_factory=lambda: {"wall_s": 0.0, "cpu_s": 0.0})
     clock: Clock = field(default_factory=Clock)
+    average: WeightAverage = field(default_factory=WeightAverage)
 
     def __post_init__(self) -> None:
         self.folder = self.logger.path.parent
@@ -155,6 +157,7 @@ class CheckpointManager:
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
         """Log an evaluation, and return whether to save it as the best so far of a watched metric."""
+        self.average.add(self.loop)
         best = self.early_stopping.update(self.loop.done, results)
         self.logger.best = self.early_stopping.sentence
         self.logger.log_evaluation(self.loop.done, results)
@@ -177,6 +180,8 @@ class CheckpointManager:
         tensors, facts = capture(self.loop)
         facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
         facts |= {"logger": self.logger.state_dict(), "early_stopping": vars(self.early_stopping)}
+        facts |= {"averaged": self.average.steps}
+        tensors |= {MEAN: self.average.mean} if self.average.mean else {}
         facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
         metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
         texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
@@ -191,16 +196,24 @@ class CheckpointManager:
         message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)
 
-    def load_best(self) -> None:
-        """Load the weights of the best evaluation."""
-        load_weights(self.loop, self.tensors(self.early_stopping.step).get(MODEL, {}))
+    def load_kept(self) -> None:
+        """Load the weights of the best evaluation, or a mean of weights, which is evaluated."""
+        if steps := self.average.steps:
+            load_weights(self.loop, self.average.mean)
+            validation = {name: split for name, split in self.loop.task.splits.items() if name != "test"}
+            self.early_stopping.results = {name: self.loop.evaluate(split) for name, split in validation.items()}
+            say(f"the weights that are kept are the mean of those after steps {', '.join(map(str, steps))}")
+        elif self.early_stopping.step != self.loop.done:
+            load_weights(self.loop, self.tensors(self.early_stopping.step).get(MODEL, {}))
 
     def resume(self) -> str:
         """Resume from the newest checkpoint, and return a sentence about it; ValueError for another training's."""
         state, sentence = run_on_main(self.loop.accelerator, self.read)
         if state is None:
             return sentence
-        restore(self.loop, self.tensors(state["step"]), state)
+        tensors = self.tensors(state["step"])
+        restore(self.loop, tensors, state)
+        self.average = WeightAverage(state["averaged"], tensors.get(MEAN, {}))
         self.logger.load_state_dict(state["logger"])
         vars(self.early_stopping).update(state["early_stopping"] | {"patience": self.early_stopping.patience})
         self.logger.best = self.early_stopping.sentence

@@ -142,7 +142,7 @@ def train(
         print_table(f"read of {task.data.name}", lines)
     if told := truncated_sentence(task.truncated):
         say(f"{'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}")
-    check_metric(recipe.output.watch, task.splits)
+    check_metric(recipe.output, task.splits)
     set_seed(recipe.seed)
     with phase("building the model"):
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
@@ -203,8 +203,7 @@ def fit(loop: Loop, run: Run) -> None:
     run.clock.add(manager.earlier)
     with out_of_memory_explained(loop):
         take_steps(manager)
-    if early_stopping.step != loop.done:
-        manager.load_best()
+    manager.load_kept()
     # Once, with the final weights, so that the test split decides nothing.
     answers: list[Answer] = []
     with phase("evaluating the test split"):
@@ -246,7 +245,7 @@ def results(
     return {
         **({"by_class": {"test": classes}} if classes else {}),
         "metrics": {**stopping.results, **tested},
-        "steps": {"taken": manager.loop.done, "kept": stopping.step},
+        "steps": {"taken": manager.loop.done, "kept": stopping.step, "averaged": manager.average.steps},
         "best": {"metric": stopping.metric, "value": stopping.best} if stopping.metric else None,
         "bad_records": task.data.invalid_records.summary(),
         "resumed": list(manager.resumed),

@@ -26,7 +26,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import CheckpointManager
 
 WORDS = [
-    "digits", "max_steps=12", "batch_size=8", "warmup_steps=2", "save_every=3", "eval_every=4", "log_every=2",
+    "digits", "max_steps=12", "batch_size=8", "warmup_steps=2", "save_every=3", "eval_every=4", "log_every=2", "average=2",
     "model.hidden_size=16", "model.num_hidden_layers=1", "model.residual_dropout=0.2",
 ]  # fmt: skip
 # Made once for all that are forked.

@@ -77,7 +77,7 @@ def test_best_weights_come_back(tmp_path: Path) -> None:
     take_steps(found)
     assert (found.early_stopping.step, found.early_stopping.results) == (4, {"validation": {"loss": 1.0}})
     assert "4" in found.logger.best and sorted(found.checkpoints.steps()) == [4, 10]
-    found.load_best()
+    found.load_kept()
     kept = load_file(found.checkpoints.path(4) / "model.safetensors")
     last = load_file(found.checkpoints.path(10) / "model.safetensors")
     now = found.loop.model.state_dict()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import qkv
+from qkv.scripts.recipes.schema import Output
 from qkv.scripts.training.early_stopping import LOWER_IS_BETTER, EarlyStopping, check_metric
 from qkv.scripts.training.state import capture, restore, rng_state, seed, set_rng_state
 from tiny_training import manager
@@ -81,7 +82,9 @@ def test_of_equal_evaluations_the_lowest_loss_is_best() -> None:
 @pytest.mark.parametrize("metric", ["test accuracy", "accuracy", "val loss"])
 def test_metrics_that_are_not_evaluated_are_refused(metric: str) -> None:
     with pytest.raises(ValueError, match=f"watch='{metric}'.*validation"):
-        check_metric(metric, ["validation", "test"])
-    check_metric("validation loss", ["validation", "test"])
+        check_metric(Output(watch=metric), ["validation", "test"])
+    check_metric(Output(watch="validation loss"), ["validation", "test"])
+    with pytest.raises(ValueError, match="average=3.*watch='validation loss'"):
+        check_metric(Output(watch="validation loss", average=3), ["validation", "test"])
     with pytest.raises(ValueError, match="watch='validation f1'.*validation accuracy"):
         EarlyStopping("validation f1").update(1, {"validation": {"accuracy": 0.5}})
