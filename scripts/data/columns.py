@@ -12,9 +12,9 @@ from typing import Any
 from datasets import Audio, ClassLabel, Image
 
 from qkv.scripts.common.files import table
-from qkv.scripts.data.encodings import whole
 from qkv.scripts.data.examples import InvalidRecord, Record
-from qkv.scripts.data.readers import IMAGES
+from qkv.scripts.data.formats.encodings import whole
+from qkv.scripts.data.formats.readers import IMAGES
 
 CLASSES = 50  # at most, of a column of classes
 SHORT = 40  # letters of the longest name of a class

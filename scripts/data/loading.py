@@ -28,10 +28,10 @@ from qkv.scripts.common.files import file_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean, nearest
 from qkv.scripts.data.columns import LOCATED, column_types, converted, with_fields
-from qkv.scripts.data.encodings import UTF_8
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
+from qkv.scripts.data.formats.encodings import UTF_8
+from qkv.scripts.data.formats.readers import IMAGES, read_rows
 from qkv.scripts.data.local_files import check_media, ending, files_at, files_below, folder_labels, found_files
-from qkv.scripts.data.readers import IMAGES, read_rows
 from qkv.scripts.recipes.schema import Recipe
 
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.columns import media_of
-from qkv.scripts.data.parallel_texts import aligned_files, languages_of
+from qkv.scripts.data.formats.parallel_texts import aligned_files, languages_of
+from qkv.scripts.data.formats.readers import FORMATS, IMAGES, READERS, TABLES
 from qkv.scripts.data.read_report import counted
-from qkv.scripts.data.readers import FORMATS, IMAGES, READERS, TABLES
 
 # Words for splits in names of files and folders.
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"),
@@ -58,9 +58,8 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     if root.is_file():
         return {"train": known}, left
     has_tables = any(ending(path) in TABLES or path in translated for path in known)
-    texts = [path for path in known if ending(path) not in IMAGES]
     # A few texts about images or translations, such as README.txt, are left out.
-    texts = [path for path in texts if not translated or ending(path) != ".txt"]
+    texts = [path for path in known if ending(path) not in (*IMAGES, *([".txt"] if translated else ()))]
     known = texts if has_tables else known if 10 * len(texts) > len(known) else sorted({*known} - {*texts})
     nested, named = has_split_folders(known, root), dict[str, list[Path]]()
     for path in known:
@@ -70,12 +69,17 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     used = {each for paths in by_split.values() for path in paths for each in translated.get(path, {"": path}).values()}
     others = [path for path in files if path not in used and not (has_tables and media_of(path.name))]
     left.update(ending(path) or path.name for path in others)
+    check_kinds(by_split, root)
+    return by_split, left
+
+
+def check_kinds(by_split: Mapping[str, Sequence[Path]], root: Path) -> None:
+    """Raise ValueError where a split has files of two kinds."""
     for split, paths in by_split.items():
         kinds = {READERS.get(ending(path)): ending(path) for path in paths}
         if len(kinds) > 1:
             mixed = " and ".join(sorted(kinds.values()))
             raise ValueError(f"the {split} split of {root} mixes {mixed}; give the files of one kind")
-    return by_split, left
 
 
 def files_at(path: Path) -> list[Path]:

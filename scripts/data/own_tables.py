@@ -14,11 +14,11 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.data.columns import LOCATED, media_of
 from qkv.scripts.data.examples import ORIGIN
+from qkv.scripts.data.formats.readers import TABLES
 from qkv.scripts.data.loading import local_splits, public_names, read_split, select, splits, undecoded
 from qkv.scripts.data.local_files import ending, files_below, found_files
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
-from qkv.scripts.data.readers import TABLES
 from qkv.scripts.data.validation import (
     Checks,
     RecordValidation,

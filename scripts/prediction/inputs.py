@@ -12,12 +12,12 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of
-from qkv.scripts.data.encodings import UTF_8
 from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.formats.encodings import UTF_8
+from qkv.scripts.data.formats.parallel_texts import has_language
+from qkv.scripts.data.formats.readers import FORMATS, TABLES, read_rows
 from qkv.scripts.data.local_files import files_below
-from qkv.scripts.data.parallel_texts import has_language
 from qkv.scripts.data.read_report import counted
-from qkv.scripts.data.readers import FORMATS, TABLES, read_rows
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import ANSWERS, Source
 

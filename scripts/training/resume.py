@@ -200,8 +200,8 @@ class CheckpointManager:
         """Load the weights of the best evaluation, or a mean of weights, which is evaluated."""
         if steps := self.average.steps:
             load_weights(self.loop, self.average.mean)
-            validation = {name: split for name, split in self.loop.task.splits.items() if name != "test"}
-            self.early_stopping.results = {name: self.loop.evaluate(split) for name, split in validation.items()}
+            splits = self.loop.task.splits.items()
+            self.early_stopping.results = {name: self.loop.evaluate(own) for name, own in splits if name != "test"}
             say(f"the weights that are kept are the mean of those after steps {', '.join(map(str, steps))}")
         elif self.early_stopping.step != self.loop.done:
             load_weights(self.loop, self.tensors(self.early_stopping.step).get(MODEL, {}))
@@ -211,8 +211,7 @@ class CheckpointManager:
         state, sentence = run_on_main(self.loop.accelerator, self.read)
         if state is None:
             return sentence
-        tensors = self.tensors(state["step"])
-        restore(self.loop, tensors, state)
+        restore(self.loop, tensors := self.tensors(state["step"]), state)
         self.average = WeightAverage(state["averaged"], tensors.get(MEAN, {}))
         self.logger.load_state_dict(state["logger"])
         vars(self.early_stopping).update(state["early_stopping"] | {"patience": self.early_stopping.patience})

@@ -17,8 +17,8 @@ from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.boxes import boxes_and_classes
 from qkv.scripts.data.columns import KNOWN, Column
-from qkv.scripts.data.encodings import UTF_8
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
+from qkv.scripts.data.formats.encodings import UTF_8
 from qkv.scripts.data.inference.task_of_columns import FIELDS, Roles, asked_roles, guess_task
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted

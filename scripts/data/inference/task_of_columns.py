@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
-from qkv.scripts.data.parallel_texts import is_language
+from qkv.scripts.data.formats.parallel_texts import is_language
 from qkv.scripts.recipes.schema import Fields
 
 # The field of `text` that names the column of each role, and names of columns of two texts that are read together.
@@ -34,17 +34,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
 
 def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | None = None) -> tuple[str, Roles]:
     """Return the likeliest task and its columns by role; `asked` columns are kept. ValueError for none."""
-    if task in (None, "regression") and "target" not in asked:
-        usual = [column for column in columns if column.name.lower() in NAMES["number"]]
-        check_spelling([asked["label"]] if "label" in asked else usual, where)
-    spoken = [
-        column.name for column in columns if is_language(column.name.rpartition(".")[2]) and column.kind == "text"
-    ]
-    if len(spoken) > 1 and task in (None, "seq2seq") and not asked.keys() & {"target", "label"}:
-        raise ValueError(
-            f"{where} has the languages {', '.join(spoken)}; name the two that are translated, as in "
-            f"text.column={spoken[0]} text.target={spoken[1]}"
-        )
+    check_unclear(columns, asked, where, task)
     files = next((column for column in columns if column.kind in ("image", "audio")), None)
     likely = [*(tasks_of_texts(columns, asked, task) if files is None else tasks_of_files(files, columns, asked))]
     likely = [(name, roles) for name, roles in likely if all(roles.values())]
@@ -71,6 +61,21 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
     return likeliest[0], likeliest[1] | {role: asked[role] for role in asked if role == "task"}  # type: ignore[return-value]
+
+
+def check_unclear(columns: Sequence[Column], asked: Roles, where: str, task: str | None) -> None:
+    """Raise ValueError for numbers that can be read two ways, and for languages without a direction to translate."""
+    if task in (None, "regression") and "target" not in asked:
+        usual = [column for column in columns if column.name.lower() in NAMES["number"]]
+        check_spelling([asked["label"]] if "label" in asked else usual, where)
+    spoken = [
+        column.name for column in columns if is_language(column.name.rpartition(".")[2]) and column.kind == "text"
+    ]
+    if len(spoken) > 1 and task in (None, "seq2seq") and not asked.keys() & {"target", "label"}:
+        raise ValueError(
+            f"{where} has the languages {', '.join(spoken)}; name the two that are translated, as in "
+            f"text.column={spoken[0]} text.target={spoken[1]}"
+        )
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:

@@ -21,10 +21,10 @@ from own_runs import write_rows
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.boxes import check_objects
 from qkv.scripts.data.columns import Column, number_of
+from qkv.scripts.data.formats.readers import IMAGES
 from qkv.scripts.data.image_data import read_images, read_objects
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import read, splits
-from qkv.scripts.data.readers import IMAGES
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, MAKERS, load_tokenizer, tokenize, tokenizer_for
 from qkv.scripts.data.validation import check_image

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from qkv.scripts.data.encodings import UTF_8, open_text, whole
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.formats.encodings import UTF_8, open_text, whole
+from qkv.scripts.data.formats.parallel_texts import Row, read_aligned, read_tmx
 from qkv.scripts.data.image import PILLOW
-from qkv.scripts.data.parallel_texts import Row, read_aligned, read_tmx
 
 DELIMITERS = ",;\t|"
 WRAPPERS = ("data", "rows", "records", "examples")  # of a list of records in an object
@@ -83,7 +83,8 @@ def read_csv(path: Path, documents: str, encoding: str) -> Iterator[Row]:
         file.seek(0)
         reader = csv.reader(file, delimiter=mark, strict=True, quoting=quoting)
         try:
-            rows = filter(any, reader)  # spreadsheets leave lines of nothing but separators
+            # Spreadsheets leave lines of nothing but separators; an empty cell alone is a row.
+            rows = (cells for cells in reader if any(cells) or len(cells) == 1)
             names = next(rows, [])
             names = [name.strip() for name in (next(rows, []) if names[:1] in (["sep="], ["SEP="]) else names)]
             names = names[: max((place for place, name in enumerate(names, start=1) if name), default=0)]

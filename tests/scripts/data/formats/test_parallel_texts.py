@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.formats.parallel_texts import is_language
+from qkv.scripts.data.formats.readers import read_rows
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.loading import identity, read, splits
 from qkv.scripts.data.local_files import found_files
-from qkv.scripts.data.parallel_texts import is_language
-from qkv.scripts.data.readers import read_rows
 from qkv.scripts.tasks import registry
 
 ENGLISH = ["one house", "two\u2028old cats", "three birds", "", "five dogs and a \u00e9t\u00e9"]
@@ -77,7 +77,17 @@ def test_the_direction_is_asked_for(tmp_path: Path, words: list[str]) -> None:
 @pytest.mark.parametrize(("source", "target"), [("en", "fr"), ("fr", "en")])
 def test_pairs_are_read_in_the_direction_that_is_typed(tmp_path: Path, source: str, target: str) -> None:
     where, sides = str(moses(tmp_path / "opus")), dict(zip(("en", "fr"), (ENGLISH, FRENCH), strict=True))
-    recipe, _ = infer(where, [f"text.column={source}", f"text.target={target}", "holdout=0", "bad_records=0.3", "average=2"])
+    recipe, _ = infer(
+        where,
+        [
+            f"text.column={source}",
+            f"text.target={target}",
+            "holdout=0",
+            "bad_records=0.3",
+            "test_size=0.3",
+            "average=2",
+        ],
+    )
     task = registry.load(recipe)
     assert recipe.model.architecture == "QkvEncoderDecoderForConditionalGeneration" and recipe.output.watch is None
     pairs = set(zip(*sides.values(), strict=True)) - {("", "quatre")}
@@ -85,7 +95,7 @@ def test_pairs_are_read_in_the_direction_that_is_typed(tmp_path: Path, source: s
     targets = [text for own in task.corpus.targets.values() for text in own]
     found = set(zip(texts, targets, strict=True))
     assert found == (pairs if source == "en" else {(french, english) for english, french in pairs})
-    assert task.data.invalid_records.summary()["count"] == 1
+    assert task.data.invalid_records.summary()["skipped"] == 1
 
 
 TMX = """<?xml version="1.0"?><tmx version="1.4"><header srclang="en"/><body>

@@ -12,8 +12,8 @@ from PIL import Image
 from errors import raises_sentence
 from qkv.scripts.data.columns import media_of
 from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.formats.readers import read_rows
 from qkv.scripts.data.loading import read
-from qkv.scripts.data.readers import read_rows
 
 BAD = "bad"
 
@@ -51,6 +51,8 @@ def test_documents_of_text(tmp_path: Path, documents: str, expected: list[Any]) 
 
 def test_a_table_keeps_its_lines_and_tells_bad_ones(tmp_path: Path) -> None:
     path = written(tmp_path / "x.csv", b'text,n\n"a\nb",1\nx\n1,2,3\n\n\xff,3\nlast,4\n')
+    alone = written(tmp_path / "y.csv", 'text\n""\n\na\n')
+    assert rows(alone) == [(2, {"text": ""}), (4, {"text": "a"})]
     good = [(3, {"text": "a\nb", "n": "1"}), (4, BAD), (5, BAD), (7, BAD), (8, {"text": "last", "n": "4"})]
     assert rows(path) == good
     text = "".join(f"Dear all,\nline {number}\n" for number in range(20))

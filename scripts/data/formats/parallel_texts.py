@@ -14,8 +14,8 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from qkv.scripts.common.files import table
-from qkv.scripts.data.encodings import open_text, whole
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
+from qkv.scripts.data.formats.encodings import open_text, whole
 
 KNOWN = table(__file__)
 LANGUAGES, CODES = {*KNOWN["languages"]}, {*KNOWN["codes"]}
