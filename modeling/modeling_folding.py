@@ -1,0 +1,195 @@
+"""Models that fold a chain: input_ids -> residues, pairs -> structure module -> positions of atoms, again and again.
+
+Shapes: B batch, L residues, D width of a residue, C width of a pair, A = 14 atoms of a residue, V bins.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..configuration.configuration_folding import QkvFoldingConfig
+from .base import can_return_tuple
+from .checks.inputs import check_input_ids
+from .heads.loss import Count
+from .modeling_encoder import QkvEncoderModel
+from .modeling_pair import QkvPairModel
+from .normalization import LayerNorm
+from .pair.block import PairOutput
+from .pair.embedding import Recycled, count_passes, real_residues
+from .pair.folding_loss import FoldingLogits, error_centers, expected_lddt, expected_tm, folding_loss
+from .pair.frames import distance_bins_of
+from .pair.structure import Structure, StructureModule
+
+ATOM_TYPES, LDDT_BINS, ERROR_BINS = 37, 50, 64
+RECYCLED_DISTANCES = (3.375, 21.375)  # Å
+
+
+@dataclass
+class FoldingOutput(PairOutput):
+    """Output of a model that folds: loss, the predicted structure and how sure the model is of it.
+
+    Shapes: positions in Å (B, L, A, 3), frames (B, L, 7) as quaternions and translations, angles (B, L, 7, 2), plddt
+    (B, L, 37) between 0 and 1, ptm (B,), predicted_aligned_error in Å (B, L, L), distogram_logits (B, L, L, V),
+    lddt_logits (B, L, 37, V), ptm_logits (B, L, L, V), lm_logits (B, L, vocabulary) or None
+    """
+
+    loss: Tensor | None = None
+    positions: Tensor | None = None
+    frames: Tensor | None = None
+    angles: Tensor | None = None
+    plddt: Tensor | None = None
+    ptm: Tensor | None = None
+    predicted_aligned_error: Tensor | None = None
+    distogram_logits: Tensor | None = None
+    lddt_logits: Tensor | None = None
+    ptm_logits: Tensor | None = None
+    lm_logits: Tensor | None = None
+
+
+class LanguageFeatures(nn.Module):
+    """Mix the layers of a frozen language model, and map them to residues.
+
+    Source: Lin et al. 2023, ESMFold, supplement, §A.3, https://doi.org/10.1126/science.ade2574
+    Shapes: tokens (B, L), mask (B, L) or None -> (B, L, D)
+    """
+
+    def __init__(self, config: QkvFoldingConfig) -> None:
+        super().__init__()
+        language = config.language_model
+        if language is None:
+            raise ValueError("language features need language_model_config, got None")
+        self.ids, self.ends = config.language_model_ids, (language.bos_token_id, language.eos_token_id)
+        self.pad = language.pad_token_id
+        self.encoder = QkvEncoderModel(language, add_pooling_layer=False)
+        self.layer_weights = nn.Parameter(torch.zeros(language.num_hidden_layers + 1))
+        stack = config.pair_stack()
+        self.norm = LayerNorm(stack, language.hidden_size)
+        self.up_proj = nn.Linear(language.hidden_size, config.hidden_size)
+        self.down_proj = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def freeze_unread(self) -> None:
+        """Freeze the language model."""
+        self.encoder.requires_grad_(requires_grad=False)
+
+    def forward(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        tokens = torch.tensor(self.ids, device=input_ids.device)[input_ids]
+        real = torch.ones_like(input_ids) if mask is None else mask.long()
+        tokens = F.pad(F.pad(tokens.where(real.bool(), self.pad), (1, 0), value=self.ends[0]), (0, 1), value=self.pad)
+        end = 1 + real.sum(-1, keepdim=True)
+        tokens, real = tokens.scatter(1, end, self.ends[1]), F.pad(real, (1, 1)).scatter(1, end, 1)
+        real[:, 0] = 1
+        with torch.no_grad():
+            layers = self.encoder(tokens, attention_mask=real, output_hidden_states=True).hidden_states
+        features = torch.stack([each[:, 1:-1] for each in layers], dim=-1).to(self.layer_weights.dtype)
+        return self.down_proj(self.up_proj(self.norm(features @ self.layer_weights.softmax(0))).relu())
+
+
+class ConfidenceHead(nn.Sequential):
+    """Score bins of lDDT for each atom type of a residue: (B, L, D) -> (B, L, 37, V).
+
+    Source: Jumper et al. 2021, supplement, algorithm 29, https://doi.org/10.1038/s41586-021-03819-2; without ReLU:
+        Lin et al. 2023, ESMFold's code
+    """
+
+    def __init__(self, config: QkvFoldingConfig) -> None:
+        width, inner = config.structure_hidden_size, config.confidence_hidden_size
+        layers = nn.Linear(width, inner), nn.Linear(inner, inner), nn.Linear(inner, ATOM_TYPES * LDDT_BINS)
+        super().__init__(LayerNorm(config.pair_stack(), width), *layers, nn.Unflatten(-1, (ATOM_TYPES, LDDT_BINS)))
+
+
+class QkvFoldingModel(QkvPairModel):
+    """Predict the atoms of a chain: AlphaFold 2 without templates, ESMFold by configuration.
+
+    `input_ids -> blocks of residues and pairs -> structure module -> positions (B, L, A, 3)`, which a pass reads of the
+    one before it, as numbers of distances. Tokens 0 to 19 are amino acids in the order of AlphaFold 2.
+
+    Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithms 2 and 20, https://doi.org/10.1038/s41586-021-03819-2;
+        Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
+    """
+
+    config: QkvFoldingConfig
+    _no_split_modules = ["PairBlock", "StructureModule"]
+
+    def __init__(self, config: QkvFoldingConfig) -> None:
+        super().__init__(config)
+        self.language_features = LanguageFeatures(config) if config.language_model_config else None
+        self.structure_module = StructureModule(config)
+        self.distogram_head = nn.Linear(config.pair_hidden_size, config.num_distogram_bins)
+        self.ptm_head = nn.Linear(config.pair_hidden_size, ERROR_BINS)
+        self.lddt_head = ConfidenceHead(config)
+        self.residue_head = nn.Linear(config.hidden_size, config.vocab_size) if config.language_model_config else None
+        self.post_init()
+
+    def freeze_unread(self) -> None:
+        """Freeze the head of masked residues, for which there are no labels here."""
+        if (head := getattr(self, "residue_head", None)) is not None:
+            head.requires_grad_(requires_grad=False)
+
+    @can_return_tuple
+    def forward(  # type: ignore[override]  # it folds what residues it knows
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        num_recycles: int | None = None,
+        **kwargs: Any,
+    ) -> FoldingOutput:
+        """Fold chains (B, L); `attention_mask` (B, L) is 0 at padding.
+
+        Of `num_recycles + 1` passes the last has gradients. `labels` (B, L, 3 to 14, 3) are true positions in Å of N,
+        CA, C and, in the order of atom14, the atoms after them; unknown ones are -100 three times.
+        """
+        check_input_ids(input_ids, self.config.vocab_size)
+        hidden, mask = self.embed_tokens(input_ids), None
+        mask = real_residues(hidden, attention_mask)
+        if self.language_features is not None:
+            hidden = hidden + self.language_features(input_ids, mask)
+        given = {"attention_mask": attention_mask, "position_ids": position_ids, **kwargs}
+        recycled, bins = None, None
+        for left in reversed(range(count_passes(self.config, num_recycles))):
+            with torch.no_grad() if left else nullcontext():
+                outputs = self.represent(hidden, recycled, bins, **given)
+                structure = self.structure_module(*outputs[:2], input_ids, mask)
+            recycled, bins = (outputs.last_hidden_state, outputs.pair_hidden_state), self.bins_of(structure)
+        return self.fold(outputs, structure, labels, mask, num_items_in_batch)
+
+    def represent(self, hidden: Tensor, recycled: Recycled | None, bins: Tensor | None, **given: Any) -> PairOutput:
+        """Run all blocks once: (B, L, D) -> residues (B, L, D), pairs (B, L, L, C)."""
+        known = {"recycled": recycled, "distance_bins": bins, "num_recycles": 0}
+        return super().forward(inputs_embeds=hidden, **known, **given)
+
+    def bins_of(self, structure: Structure) -> Tensor | None:
+        """Return numbers of the distances of a structure, for the next pass; None where none are read."""
+        count = self.config.num_distance_bins
+        return distance_bins_of(structure.positions[-1].detach(), *RECYCLED_DISTANCES, count) if count else None
+
+    def fold(
+        self, outputs: PairOutput, structure: Structure, labels: Tensor | None, mask: Tensor | None, count: Count
+    ) -> FoldingOutput:
+        """Return the structure of the last layer, its confidence and, with labels, its loss."""
+        residues, pairs = outputs.last_hidden_state, outputs.pair_hidden_state
+        distances = self.distogram_head(pairs)
+        logits = FoldingLogits(
+            (distances + distances.transpose(1, 2)) / 2, self.lddt_head(structure.states[-1]), self.ptm_head(pairs)
+        )
+        errors = logits.errors.to(torch.promote_types(logits.errors.dtype, torch.float32))
+        return FoldingOutput(
+            **outputs,
+            loss=None if labels is None else folding_loss(structure, logits, labels, mask, count),
+            positions=structure.positions[-1],
+            frames=structure.frames[-1],
+            angles=structure.angles[-1],
+            plddt=expected_lddt(logits.lddt.to(errors.dtype)),
+            ptm=expected_tm(errors, mask),
+            predicted_aligned_error=errors.softmax(-1) @ error_centers(errors),
+            distogram_logits=logits.distances,
+            lddt_logits=logits.lddt,
+            ptm_logits=logits.errors,
+            lm_logits=None if self.residue_head is None else self.residue_head(residues),
+        )
