@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from ..configuration.configuration_folding import QkvFoldingConfig
 from .base import can_return_tuple
@@ -146,9 +147,11 @@ class QkvFoldingModel(QkvPairModel):
         CA, C and, in the order of atom14, the atoms after them; unknown ones are -100 three times.
         """
         check_input_ids(input_ids, self.config.vocab_size)
-        hidden, mask = self.embed_tokens(input_ids), None
+        hidden = self.embed_tokens(input_ids)
         mask = real_residues(hidden, attention_mask)
         if self.language_features is not None:
+            if not torch.compiler.is_compiling():
+                maybe_install_capturing_hooks(self)  # once for both models
             hidden = hidden + self.language_features(input_ids, mask)
         given = {"attention_mask": attention_mask, "position_ids": position_ids, **kwargs}
         recycled, bins = None, None

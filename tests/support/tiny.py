@@ -96,7 +96,8 @@ def pair(kind: str = "evoformer", **fields: Any) -> configs.QkvPairConfig:
 def folding(kind: str = "recycled", **fields: Any) -> configs.QkvFoldingConfig:
     sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20}
     bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
-    return made("Folding", "folding", kind, SIZES, sizes, bins, {"vocab_size": VOCABULARY, **IDS}, fields)
+    ids = {"language_model_ids": [i % 40 for i in range(VOCABULARY)]} if kind == "esmfold" else {}
+    return made("Folding", "folding", kind, SIZES, sizes, bins, {"vocab_size": VOCABULARY, **IDS, **ids}, fields)
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
