@@ -18,7 +18,7 @@ RESIDUES = "ARNDCQEGHILKMFPSTWYVX"
 class QkvFoldingConfig(QkvPairConfig):
     """Configure a model that predicts the atoms of a chain: AlphaFold 2 without templates, ESMFold by configuration.
 
-    The first 21 of `vocab_size` tokens are the amino acids `ARNDCQEGHILKMFPSTWYVX`.
+    The first 21 tokens are the amino acids `ARNDCQEGHILKMFPSTWYVX`.
 
     Args:
         structure_hidden_size: Width of a residue's vector in the structure module.
@@ -41,7 +41,7 @@ class QkvFoldingConfig(QkvPairConfig):
     model_type = "qkv_folding"
     auto_classes: ClassVar[dict[str, str]] = auto_classes_of("folding", "QkvFolding")
 
-    vocab_size: int = at_least(len(RESIDUES), 23)
+    vocab_size: int = at_least(1, 23)
     outer_product: OuterProductName = "difference"
     pair_embedding: bool = False
     num_distance_bins: int = at_least(0, 15)
@@ -50,15 +50,15 @@ class QkvFoldingConfig(QkvPairConfig):
     pad_token_id: int | None = 21
     structure_hidden_size: int = at_least(1, 384)
     structure_pair_size: int = at_least(1, 128)
-    num_structure_layers: int = at_least(1, 8)
+    num_structure_layers: int = at_least(1, 8, most=10_000)
     num_structure_heads: int = at_least(1, 12)
     structure_head_dim: int = at_least(1, 16)
     num_query_points: int = at_least(1, 4)
     num_value_points: int = at_least(1, 8)
-    num_transition_layers: int = at_least(1, 1)
+    num_transition_layers: int = at_least(1, 1, most=10_000)
     structure_dropout: float | int = rate(0.1)
     torsion_hidden_size: int = at_least(1, 128)
-    num_torsion_layers: int = at_least(1, 2)
+    num_torsion_layers: int = at_least(1, 2, most=10_000)
     confidence_hidden_size: int = at_least(1, 128)
     language_model_config: Fields | None = None
     language_model_ids: list[int] | None = None

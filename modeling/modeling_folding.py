@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.models.esm.openfold_utils import OFProtein, atom14_to_atom37, make_atom14_masks, to_pdb
 from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from ..configuration.configuration_folding import QkvFoldingConfig
@@ -22,7 +23,7 @@ from .normalization import LayerNorm
 from .pair.block import PairOutput
 from .pair.embedding import Recycled, count_passes, real_residues
 from .pair.folding_loss import FoldingLogits, error_centers, expected_lddt, expected_tm, folding_loss
-from .pair.frames import distance_bins_of
+from .pair.frames import UNKNOWN, distance_bins_of
 from .pair.structure import Structure, StructureModule
 
 ATOM_TYPES, LDDT_BINS, ERROR_BINS = 37, 50, 64
@@ -196,3 +197,17 @@ class QkvFoldingModel(QkvPairModel):
             ptm_logits=logits.errors,
             lm_logits=None if self.residue_head is None else self.residue_head(residues),
         )
+
+    @staticmethod
+    def to_pdb(output: FoldingOutput, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:
+        """Write each chain as a PDB file, with pLDDT between 0 and 1 in the column of temperature factors."""
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        protein = make_atom14_masks({"aatype": input_ids.clamp(max=UNKNOWN)})
+        atoms = atom14_to_atom37(output.positions, protein)
+        columns = (protein["aatype"], atoms, protein["atom37_atom_exists"], output.plddt)
+        files = []
+        for mask, *chain in zip(real.bool(), *columns, strict=True):
+            residues, positions, exist, plddt = (each[mask].float().cpu().numpy() for each in chain)
+            numbers = torch.arange(1, len(residues) + 1).numpy()
+            files.append(to_pdb(OFProtein(positions, residues.astype(int), exist, numbers, plddt)))
+        return files

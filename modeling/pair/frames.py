@@ -28,18 +28,18 @@ class Frames(NamedTuple):
 
     def apply(self, points: Tensor) -> Tensor:
         """Map points (..., 3) from the frames to the outside."""
-        return rotate(self.rotation, points) + self.shift
+        return rotate_points(self.rotation, points) + self.shift
 
     def invert(self, points: Tensor) -> Tensor:
         """Map points (..., 3) from the outside into the frames."""
-        return rotate(self.rotation.mT, points - self.shift)
+        return rotate_points(self.rotation.mT, points - self.shift)
 
     def compose(self, inner: "Frames") -> "Frames":
         """Return the frames that apply `inner`, then these."""
         return Frames(self.rotation @ inner.rotation, self.apply(inner.shift))
 
 
-def rotate(rotation: Tensor, points: Tensor) -> Tensor:
+def rotate_points(rotation: Tensor, points: Tensor) -> Tensor:
     """Multiply (..., 3, 3) by (..., 3)."""
     return (rotation * points[..., None, :]).sum(-1)
 

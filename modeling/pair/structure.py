@@ -13,7 +13,7 @@ from transformers import initialization as init
 
 from ...configuration.configuration_folding import QkvFoldingConfig
 from ..normalization import LayerNorm
-from .frames import UNKNOWN, Frames, frames_of_torsions, place_atoms, rotate, rotation_of, turn
+from .frames import UNKNOWN, Frames, frames_of_torsions, place_atoms, rotate_points, rotation_of, turn
 
 # Å in a unit of translations.
 SCALE = 10.0
@@ -21,7 +21,7 @@ EPSILON = 1e-8
 
 
 class Structure(NamedTuple):
-    """What the layers of a structure module predict of every residue.
+    """Predictions of all layers of a structure module.
 
     Shapes: quaternions and translations in Å (N, B, L, 7), sin and cos of torsions (N, B, L, 7, 2), positions of atoms
     (N, B, L, 14, 3), states (N, B, L, D)
@@ -163,7 +163,7 @@ class StructureModule(nn.Module):
         for _ in range(self.num_layers):
             state = self.transform(state, pair, Frames(rotation_of(quaternion), shift), mask)
             vector, step = self.update(state).to(precise).chunk(2, dim=-1)
-            shift = shift + rotate(rotation_of(quaternion), step)
+            shift = shift + rotate_points(rotation_of(quaternion), step)
             quaternion = turn(quaternion, vector)
             layers.append(self.place(state, first, quaternion, shift * SCALE, residues))
             # Rotations of one layer teach no earlier one.

@@ -87,6 +87,21 @@ def test_the_structure_is_equal(dtype: torch.dtype, mask: Tensor | None, recycle
     assert_folds_alike(qkv.from_transformers(stock), stock, mask, recycles)
 
 
+@torch.no_grad()
+def test_files_are_equal() -> None:
+    """Of one chain: in a batch stock writes what it says of padding, too."""
+    stock = folding()
+    ours = qkv.from_transformers(stock)
+    actual = ours.to_pdb(ours(IDS, attention_mask=MASK), IDS, MASK)
+    expected = stock.output_to_pdb(stock(IDS[:1]))
+    assert [len(each.splitlines()) for each in (actual[0], expected[0])] == [len(expected[0].splitlines())] * 2
+    for one, other in zip(actual[0].splitlines(), expected[0].splitlines(), strict=True):
+        assert one[:30] == other[:30]
+        numbers = zip(one[30:66].split(), other[30:66].split(), strict=True)
+        assert all(abs(float(a) - float(b)) <= 0.01 for a, b in numbers)
+    assert {line[22:26].strip() for line in actual[1].splitlines() if line.startswith("ATOM")} == set("12345")
+
+
 def test_gradients_are_equal() -> None:
     stock, weights = folding(torch.float64), torch.randn(2, 7, 14, 3)
     ours = qkv.from_transformers(stock)
