@@ -4,7 +4,6 @@ Shapes: B batch, L residues, D width of a residue, C width of a pair, A = 14 ato
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,34 +21,12 @@ from .modeling_pair import QkvPairModel
 from .normalization import LayerNorm
 from .pair.block import PairOutput
 from .pair.embedding import Recycled, count_passes, real_residues
-from .pair.folding_loss import FoldingLogits, error_centers, expected_lddt, expected_tm, folding_loss
+from .pair.folding_loss import FoldingOutput, error_centers, expected_lddt, expected_tm, folding_loss
 from .pair.frames import UNKNOWN, distance_bins_of
 from .pair.structure import Structure, StructureModule
 
 ATOM_TYPES, LDDT_BINS, ERROR_BINS = 37, 50, 64
 RECYCLED_DISTANCES = (3.375, 21.375)  # Å
-
-
-@dataclass
-class FoldingOutput(PairOutput):
-    """Output of a model that folds: loss, the predicted structure and how sure the model is of it.
-
-    Shapes: positions in Å (B, L, A, 3), frames (B, L, 7) as quaternions and translations, angles (B, L, 7, 2), plddt
-    (B, L, 37) between 0 and 1, ptm (B,), predicted_aligned_error in Å (B, L, L), distogram_logits (B, L, L, V),
-    lddt_logits (B, L, 37, V), ptm_logits (B, L, L, V), lm_logits (B, L, vocabulary) or None
-    """
-
-    loss: Tensor | None = None
-    positions: Tensor | None = None
-    frames: Tensor | None = None
-    angles: Tensor | None = None
-    plddt: Tensor | None = None
-    ptm: Tensor | None = None
-    predicted_aligned_error: Tensor | None = None
-    distogram_logits: Tensor | None = None
-    lddt_logits: Tensor | None = None
-    ptm_logits: Tensor | None = None
-    lm_logits: Tensor | None = None
 
 
 class LanguageFeatures(nn.Module):
@@ -90,17 +67,15 @@ class LanguageFeatures(nn.Module):
         return self.down_proj(self.up_proj(self.norm(features @ self.layer_weights.softmax(0))).relu())
 
 
-class ConfidenceHead(nn.Sequential):
-    """Score bins of lDDT for each atom type of a residue: (B, L, D) -> (B, L, 37, V).
+def confidence_head(config: QkvFoldingConfig) -> nn.Sequential:
+    """Score bins of lDDT for each type of atom: (B, L, D) -> (B, L, 37, V).
 
     Source: Jumper et al. 2021, supplement, algorithm 29, https://doi.org/10.1038/s41586-021-03819-2; without ReLU:
         Lin et al. 2023, ESMFold's code
     """
-
-    def __init__(self, config: QkvFoldingConfig) -> None:
-        width, inner = config.structure_hidden_size, config.confidence_hidden_size
-        layers = nn.Linear(width, inner), nn.Linear(inner, inner), nn.Linear(inner, ATOM_TYPES * LDDT_BINS)
-        super().__init__(LayerNorm(config.pair_stack(), width), *layers, nn.Unflatten(-1, (ATOM_TYPES, LDDT_BINS)))
+    width, inner, bins = config.structure_hidden_size, config.confidence_hidden_size, (ATOM_TYPES, LDDT_BINS)
+    layers = nn.Linear(width, inner), nn.Linear(inner, inner), nn.Linear(inner, ATOM_TYPES * LDDT_BINS)
+    return nn.Sequential(LayerNorm(config.pair_stack(), width), *layers, nn.Unflatten(-1, bins))
 
 
 class QkvFoldingModel(QkvPairModel):
@@ -122,7 +97,7 @@ class QkvFoldingModel(QkvPairModel):
         self.structure_module = StructureModule(config)
         self.distogram_head = nn.Linear(config.pair_hidden_size, config.num_distogram_bins)
         self.ptm_head = nn.Linear(config.pair_hidden_size, ERROR_BINS)
-        self.lddt_head = ConfidenceHead(config)
+        self.lddt_head = confidence_head(config)
         self.residue_head = nn.Linear(config.hidden_size, config.vocab_size) if config.language_model_config else None
         self.post_init()
 
@@ -177,26 +152,24 @@ class QkvFoldingModel(QkvPairModel):
         self, outputs: PairOutput, structure: Structure, labels: Tensor | None, mask: Tensor | None, count: Count
     ) -> FoldingOutput:
         """Return the structure of the last layer, its confidence and, with labels, its loss."""
-        residues, pairs = outputs.last_hidden_state, outputs.pair_hidden_state
-        distances = self.distogram_head(pairs)
-        logits = FoldingLogits(
-            (distances + distances.transpose(1, 2)) / 2, self.lddt_head(structure.states[-1]), self.ptm_head(pairs)
-        )
-        errors = logits.errors.to(torch.promote_types(logits.errors.dtype, torch.float32))
-        return FoldingOutput(
+        pairs: Any = outputs.pair_hidden_state
+        distances, errors, lddt = self.distogram_head(pairs), self.ptm_head(pairs), self.lddt_head(structure.states[-1])
+        precise = torch.promote_types(errors.dtype, torch.float32)
+        output = FoldingOutput(
             **outputs,
-            loss=None if labels is None else folding_loss(structure, logits, labels, mask, count),
             positions=structure.positions[-1],
             frames=structure.frames[-1],
             angles=structure.angles[-1],
-            plddt=expected_lddt(logits.lddt.to(errors.dtype)),
-            ptm=expected_tm(errors, mask),
-            predicted_aligned_error=errors.softmax(-1) @ error_centers(errors),
-            distogram_logits=logits.distances,
-            lddt_logits=logits.lddt,
-            ptm_logits=logits.errors,
-            lm_logits=None if self.residue_head is None else self.residue_head(residues),
+            plddt=expected_lddt(lddt.to(precise)),
+            ptm=expected_tm(errors.to(precise), mask),
+            predicted_aligned_error=errors.to(precise).softmax(-1) @ error_centers(errors.to(precise)),
+            distogram_logits=(distances + distances.transpose(1, 2)) / 2,
+            lddt_logits=lddt,
+            ptm_logits=errors,
+            lm_logits=None if self.residue_head is None else self.residue_head(outputs.last_hidden_state),
         )
+        output.loss = None if labels is None else folding_loss(structure, output, labels, mask, count)
+        return output
 
     @staticmethod
     def to_pdb(output: FoldingOutput, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:

@@ -3,13 +3,15 @@
 Shapes: B batch, L residues, A atoms of a residue, N layers.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..heads.loss import IGNORED, Count, normalise
+from .block import PairOutput
 from .frames import Frames, distance_bins_of, frames_of_backbone, rotation_of
 from .structure import SCALE, Structure
 
@@ -19,12 +21,26 @@ MOST_ERROR = 31.0  # Å, of the last edge of aligned errors
 ALPHA = 1  # CA among the atoms of a residue
 
 
-class FoldingLogits(NamedTuple):
-    """Scores of distances (B, L, L, V), of lDDT for each type of atom (B, L, 37, V), of aligned errors (B, L, L, V)."""
+@dataclass
+class FoldingOutput(PairOutput):
+    """Output of a model that folds: loss, the predicted structure and how sure the model is of it.
 
-    distances: Tensor
-    lddt: Tensor
-    errors: Tensor
+    Shapes: positions in Å (B, L, A, 3), frames (B, L, 7) as quaternions and translations, angles (B, L, 7, 2), plddt
+    (B, L, 37) between 0 and 1, ptm (B,), predicted_aligned_error in Å (B, L, L), distogram_logits (B, L, L, V),
+    lddt_logits (B, L, 37, V), ptm_logits (B, L, L, V), lm_logits (B, L, vocabulary) or None
+    """
+
+    loss: Tensor | None = None
+    positions: Tensor | None = None
+    frames: Tensor | None = None
+    angles: Tensor | None = None
+    plddt: Tensor | None = None
+    ptm: Tensor | None = None
+    predicted_aligned_error: Tensor | None = None
+    distogram_logits: Tensor | None = None
+    lddt_logits: Tensor | None = None
+    ptm_logits: Tensor | None = None
+    lm_logits: Tensor | None = None
 
 
 class Target(NamedTuple):
@@ -90,7 +106,7 @@ def local_distance_test(points: Tensor, true_points: Tensor, known: Tensor) -> T
 
 
 def folding_loss(
-    structure: Structure, logits: FoldingLogits, labels: Tensor, mask: Tensor | None, count: Count
+    structure: Structure, output: FoldingOutput, labels: Tensor, mask: Tensor | None, count: Count
 ) -> Tensor:
     """Add half of FAPE of all atoms in backbone frames, half of that of CA in all layers, distances and confidence.
 
@@ -111,27 +127,29 @@ def folding_loss(
     atoms = structure.positions[-1, :, :, : target.known.shape[2]].flatten(1, 2)
     due = target.frames[:, :, None] & target.known.flatten(1)[:, None]
     final = frame_aligned_point_error(frames[-1], atoms, true, target.positions.flatten(1, 2), due)
-    scored = score_losses(logits, frames[-1], alphas[-1].detach(), true, target)
+    scored = score_losses(output, frames[-1], alphas[-1].detach(), true, target)
     losses = 0.5 * final + 0.5 * torch.stack(layers).mean(0) + scored
     sizes = 3 * target.known.flatten(1).sum(-1)
     return normalise((losses * sizes).sum(), sizes.sum().clamp(min=1), count)
 
 
-def score_losses(logits: FoldingLogits, frames: Frames, points: Tensor, true: Frames, target: Target) -> Tensor:
+def score_losses(output: Any, frames: Frames, points: Tensor, true: Frames, target: Target) -> Tensor:
     """Add the cross entropies of distances, lDDT and aligned errors, of what is predicted to what is: -> (B,)."""
     pairs = target.frames[:, :, None] & target.frames[:, None]
     true_points = target.positions[:, :, ALPHA]
     frames = Frames(frames.rotation.detach(), frames.shift.detach())
     errors = aligned_errors(frames, points, true, true_points).sqrt()
     test = local_distance_test(points, true_points, target.known[:, :, ALPHA])
-    bins = logits.lddt.shape[-1]
-    distances = distance_bins_of(target.positions, *DISTANCES, logits.distances.shape[-1])
-    edges = torch.linspace(0, MOST_ERROR, logits.errors.shape[-1] - 1, device=errors.device, dtype=errors.dtype)
+    bins = output.lddt_logits.shape[-1]
+    distances = distance_bins_of(target.positions, *DISTANCES, output.distogram_logits.shape[-1])
+    edges = torch.linspace(0, MOST_ERROR, output.ptm_logits.shape[-1] - 1, device=errors.device, dtype=errors.dtype)
     return (
-        0.3 * masked_mean(scores_of(logits.distances, distances), pairs)
+        0.3 * masked_mean(scores_of(output.distogram_logits, distances), pairs)
         + 0.01
-        * masked_mean(scores_of(logits.lddt[:, :, ALPHA], (test * bins).long().clamp(max=bins - 1)), target.frames)
-        + 0.01 * masked_mean(scores_of(logits.errors, torch.bucketize(errors, edges)), pairs)
+        * masked_mean(
+            scores_of(output.lddt_logits[:, :, ALPHA], (test * bins).long().clamp(max=bins - 1)), target.frames
+        )
+        + 0.01 * masked_mean(scores_of(output.ptm_logits, torch.bucketize(errors, edges)), pairs)
     )
 
 
