@@ -152,7 +152,6 @@ FAMILIES = {
         traits={"test_resize_embeddings": False},
     ),
     "Pair": Family(tiny.pair, ["QkvPairModel", "QkvPairForMaskedLM", "QkvPairForTokenClassification"], text, TEXT),
-    "Folding": Family(tiny.folding, ["QkvFoldingModel"], text, TEXT),
     "PairAligned": Family(
         lambda: tiny.pair(num_recycles=1),
         ["QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"],
