@@ -13,6 +13,8 @@ from .fields import Fields, at_least, rate
 
 # Amino acids in the order of AlphaFold 2, then the unknown one.
 RESIDUES = "ARNDCQEGHILKMFPSTWYVX"
+# Tokens that a language model reads around a chain.
+SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 class QkvFoldingConfig(QkvPairConfig):
@@ -80,6 +82,8 @@ class QkvFoldingConfig(QkvPairConfig):
         language, ids = self.language_model, self.language_model_ids
         if (language is None) != (ids is None):
             raise ValueError("language_model_config and language_model_ids belong together; give both or none")
+        if language and not all(isinstance(getattr(language, name), int) for name in SPECIAL):
+            raise ValueError(f"language_model_config needs one number as each of {', '.join(SPECIAL)}")
         if language and ids and (len(ids) != self.vocab_size or not all(0 <= i < language.vocab_size for i in ids)):
             raise ValueError(
                 f"language_model_ids={ids} must be vocab_size={self.vocab_size} numbers below the vocab_size="

@@ -38,9 +38,7 @@ class LanguageFeatures(nn.Module):
 
     def __init__(self, config: QkvFoldingConfig) -> None:
         super().__init__()
-        language = config.language_model
-        if language is None:
-            raise ValueError("language features need language_model_config, got None")
+        language: Any = config.language_model
         self.ids, self.ends = config.language_model_ids, (language.bos_token_id, language.eos_token_id)
         self.pad = language.pad_token_id
         self.encoder = QkvEncoderModel(language, add_pooling_layer=False)
@@ -130,18 +128,19 @@ class QkvFoldingModel(QkvPairModel):
                 maybe_install_capturing_hooks(self)  # once for both models
             hidden = hidden + self.language_features(input_ids, mask)
         given = {"attention_mask": attention_mask, "position_ids": position_ids, **kwargs}
-        recycled, bins = None, None
+        recycled: Recycled | None = None
+        bins: Tensor | None = None
         for left in reversed(range(count_passes(self.config, num_recycles))):
             with torch.no_grad() if left else nullcontext():
-                outputs = self.represent(hidden, recycled, bins, **given)
-                structure = self.structure_module(*outputs[:2], input_ids, mask)
-            recycled, bins = (outputs.last_hidden_state, outputs.pair_hidden_state), self.bins_of(structure)
+                outputs: Any = self.represent(hidden, recycled, bins, **given)
+                recycled = outputs.last_hidden_state, outputs.pair_hidden_state
+                structure = self.structure_module(*recycled, input_ids, mask)
+            bins = self.bins_of(structure)
         return self.fold(outputs, structure, labels, mask, num_items_in_batch)
 
     def represent(self, hidden: Tensor, recycled: Recycled | None, bins: Tensor | None, **given: Any) -> PairOutput:
         """Run all blocks once: (B, L, D) -> residues (B, L, D), pairs (B, L, L, C)."""
-        known = {"recycled": recycled, "distance_bins": bins, "num_recycles": 0}
-        return super().forward(inputs_embeds=hidden, **known, **given)
+        return super().forward(inputs_embeds=hidden, recycled=recycled, distance_bins=bins, num_recycles=0, **given)
 
     def bins_of(self, structure: Structure) -> Tensor | None:
         """Return numbers of the distances of a structure, for the next pass; None where none are read."""
@@ -176,8 +175,9 @@ class QkvFoldingModel(QkvPairModel):
         """Write each chain as a PDB file, with pLDDT between 0 and 1 in the column of temperature factors."""
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         protein = make_atom14_masks({"aatype": input_ids.clamp(max=UNKNOWN)})
-        atoms = atom14_to_atom37(output.positions, protein)
-        columns = (protein["aatype"], atoms, protein["atom37_atom_exists"], output.plddt)
+        positions: Any = output.positions
+        atoms = atom14_to_atom37(positions, protein)
+        columns: Any = (protein["aatype"], atoms, protein["atom37_atom_exists"], output.plddt)
         files = []
         for mask, *chain in zip(real.bool(), *columns, strict=True):
             residues, positions, exist, plddt = (each[mask].float().cpu().numpy() for each in chain)

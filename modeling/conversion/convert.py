@@ -200,7 +200,7 @@ def observe(config: QkvConfig, weights: Weights) -> None:
         rotated: Any = getattr(config, "language_model", None) or config
         observe_rounding(rotated, weights.pop(name))
         if rotated is not config:
-            config.language_model_config["rope_parameters"] = rotated.rope_parameters  # type: ignore[attr-defined]
+            config.language_model_config["rope_parameters"] = rotated.rope_parameters
 
 
 def observe_rounding(config: Any, stored: Tensor) -> None:

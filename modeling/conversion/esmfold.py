@@ -160,7 +160,7 @@ class FoldingConversion(Conversion):
         language.dtype = "float16" if theirs.esmfold_config.fp16_esm else None
         ours.language_model_config = complete_encoder(language.to_dict())
         ours.language_model_ids = list(map(theirs.vocab_list.index, TOKENS))
-        return ours  # type: ignore[no-any-return]
+        return ours
 
     def write(self, config: QkvConfig) -> PreTrainedConfig:
         """Translate our config to the official one."""

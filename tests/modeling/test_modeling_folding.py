@@ -213,6 +213,7 @@ def test_refusals() -> None:
         (lambda: model(ids + 99), ("input_ids", "vocabulary")),
         (lambda: tiny.folding(final_norm=True), ("num_recycles=1", "final_norm=False")),
         (lambda: tiny.folding("esmfold", language_model_ids=[0]), ("language_model_ids", "vocab_size=61")),
+        (lambda: tiny.folding("esmfold", language_model_config={"eos_token_id": [2, 3]}), ("eos_token_id",)),
         (lambda: tiny.folding("esmfold", language_model_ids=None), ("language_model_config", "language_model_ids")),
     ):
         with raises_sentence(*mentions):
