@@ -121,12 +121,8 @@ class QkvFoldingModel(QkvPairModel):
         CA, C and, in the order of atom14, the atoms after them; unknown ones are -100 three times.
         """
         check_input_ids(input_ids, self.config.vocab_size)
-        hidden = self.embed_tokens(input_ids)
-        mask = real_residues(hidden, attention_mask)
-        if self.language_features is not None:
-            if not torch.compiler.is_compiling():
-                maybe_install_capturing_hooks(self)  # once for both models
-            hidden = hidden + self.language_features(input_ids, mask)
+        mask = real_residues(input_ids, attention_mask)
+        hidden = self.embed(input_ids, mask)
         given = {"attention_mask": attention_mask, "position_ids": position_ids, **kwargs}
         recycled: Recycled | None = None
         bins: Tensor | None = None
@@ -137,6 +133,15 @@ class QkvFoldingModel(QkvPairModel):
                 structure = self.structure_module(*recycled, input_ids, mask)
             bins = self.bins_of(structure)
         return self.fold(outputs, structure, labels, mask, num_items_in_batch)
+
+    def embed(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Embed amino acids, with features of the language model where there is one: (B, L) -> (B, L, D)."""
+        hidden: Tensor = self.embed_tokens(input_ids)
+        if self.language_features is None:
+            return hidden
+        if not torch.compiler.is_compiling():
+            maybe_install_capturing_hooks(self)  # once for both models
+        return hidden + self.language_features(input_ids, mask)
 
     def represent(self, hidden: Tensor, recycled: Recycled | None, bins: Tensor | None, **given: Any) -> PairOutput:
         """Run all blocks once: (B, L, D) -> residues (B, L, D), pairs (B, L, L, C)."""
