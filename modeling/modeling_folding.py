@@ -47,10 +47,12 @@ class LanguageFeatures(nn.Module):
         self.norm = LayerNorm(stack, language.hidden_size)
         self.up_proj = nn.Linear(language.hidden_size, config.hidden_size)
         self.down_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.residue_head = nn.Linear(config.hidden_size, config.vocab_size)
 
     def freeze_unread(self) -> None:
-        """Freeze the language model."""
-        self.encoder.requires_grad_(requires_grad=False)
+        """Freeze the language model, and the head of masked residues, for which there are no labels here."""
+        for part in (self.encoder, self.residue_head):
+            part.requires_grad_(requires_grad=False)
 
     def forward(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         tokens = torch.tensor(self.ids, device=input_ids.device)[input_ids]
@@ -96,13 +98,7 @@ class QkvFoldingModel(QkvPairModel):
         self.distogram_head = nn.Linear(config.pair_hidden_size, config.num_distogram_bins)
         self.ptm_head = nn.Linear(config.pair_hidden_size, ERROR_BINS)
         self.lddt_head = confidence_head(config)
-        self.residue_head = nn.Linear(config.hidden_size, config.vocab_size) if config.language_model_config else None
         self.post_init()
-
-    def freeze_unread(self) -> None:
-        """Freeze the head of masked residues, for which there are no labels here."""
-        if (head := getattr(self, "residue_head", None)) is not None:
-            head.requires_grad_(requires_grad=False)
 
     @can_return_tuple
     def forward(  # type: ignore[override]  # it folds what residues it knows
@@ -123,12 +119,12 @@ class QkvFoldingModel(QkvPairModel):
         check_input_ids(input_ids, self.config.vocab_size)
         mask = real_residues(input_ids, attention_mask)
         hidden = self.embed(input_ids, mask)
-        given = {"attention_mask": attention_mask, "position_ids": position_ids, **kwargs}
+        given: Any = {"attention_mask": attention_mask, "position_ids": position_ids, "num_recycles": 0, **kwargs}
         recycled: Recycled | None = None
         bins: Tensor | None = None
         for left in reversed(range(count_passes(self.config, num_recycles))):
             with torch.no_grad() if left else nullcontext():
-                outputs: Any = self.represent(hidden, recycled, bins, **given)
+                outputs: Any = super().forward(inputs_embeds=hidden, recycled=recycled, distance_bins=bins, **given)
                 recycled = outputs.last_hidden_state, outputs.pair_hidden_state
                 structure = self.structure_module(*recycled, input_ids, mask)
             bins = self.bins_of(structure)
@@ -143,10 +139,6 @@ class QkvFoldingModel(QkvPairModel):
             maybe_install_capturing_hooks(self)  # once for both models
         return hidden + self.language_features(input_ids, mask)
 
-    def represent(self, hidden: Tensor, recycled: Recycled | None, bins: Tensor | None, **given: Any) -> PairOutput:
-        """Run all blocks once: (B, L, D) -> residues (B, L, D), pairs (B, L, L, C)."""
-        return super().forward(inputs_embeds=hidden, recycled=recycled, distance_bins=bins, num_recycles=0, **given)
-
     def bins_of(self, structure: Structure) -> Tensor | None:
         """Return numbers of the distances of a structure, for the next pass; None where none are read."""
         count = self.config.num_distance_bins
@@ -157,6 +149,7 @@ class QkvFoldingModel(QkvPairModel):
     ) -> FoldingOutput:
         """Return the structure of the last layer, its confidence and, with labels, its loss."""
         pairs: Any = outputs.pair_hidden_state
+        language: Any = self.language_features
         distances, errors, lddt = self.distogram_head(pairs), self.ptm_head(pairs), self.lddt_head(structure.states[-1])
         precise = torch.promote_types(errors.dtype, torch.float32)
         output = FoldingOutput(
@@ -170,7 +163,7 @@ class QkvFoldingModel(QkvPairModel):
             distogram_logits=(distances + distances.transpose(1, 2)) / 2,
             lddt_logits=lddt,
             ptm_logits=errors,
-            lm_logits=None if self.residue_head is None else self.residue_head(outputs.last_hidden_state),
+            lm_logits=None if language is None else language.residue_head(outputs.last_hidden_state),
         )
         output.loss = None if labels is None else folding_loss(structure, output, labels, mask, count)
         return output

@@ -124,8 +124,8 @@ STRUCTURE_ROWS = (
 OTHER_ROWS = (
     ("", "af2_to_esm", "unread"),
     ("language_features.layer_weights", "esm_s_combine"),
-    ("language_features.{norm,up_proj,down_proj}", "esm_s_mlp.{0,1,3}"),
-    ("{embed_tokens,distogram_head,ptm_head,residue_head}", "{embedding,distogram_head,ptm_head,lm_head}"),
+    ("language_features.{norm,up_proj,down_proj,residue_head}", "{esm_s_mlp.0,esm_s_mlp.1,esm_s_mlp.3,lm_head}"),
+    ("{embed_tokens,distogram_head,ptm_head}", "{embedding,distogram_head,ptm_head}"),
     ("lddt_head.{0,1,2,3}", "lddt_head.{0,1,2,3}"),
 )
 ESMFOLD = Architecture(

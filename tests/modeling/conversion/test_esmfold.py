@@ -105,7 +105,7 @@ def test_files_are_equal() -> None:
 def test_gradients_are_equal() -> None:
     stock, weights = folding(torch.float64), torch.randn(2, 7, 14, 3)
     ours = qkv.from_transformers(stock)
-    ours.residue_head.requires_grad_()
+    ours.language_features.residue_head.requires_grad_()
     found = []
     for model in (stock, ours):
         output = model(IDS, num_recycles=1)
