@@ -57,10 +57,10 @@ class LanguageFeatures(nn.Module):
     def forward(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         tokens = torch.tensor(self.ids, device=input_ids.device)[input_ids]
         real = torch.ones_like(input_ids) if mask is None else mask.long()
-        tokens = F.pad(F.pad(tokens.where(real.bool(), self.pad), (1, 0), value=self.ends[0]), (0, 1), value=self.pad)
-        end = 1 + real.sum(-1, keepdim=True)
-        tokens, real = tokens.scatter(1, end, self.ends[1]), F.pad(real, (1, 1)).scatter(1, end, 1)
-        real[:, 0] = 1
+        tokens, length = F.pad(tokens.where(real.bool(), self.pad), (1, 1), value=self.pad), real.shape[1]
+        ends = torch.stack((real.argmax(-1), 1 + length - real.flip(-1).argmax(-1)), dim=-1)
+        tokens = tokens.scatter(1, ends, torch.tensor(self.ends, device=tokens.device).expand_as(ends))
+        real = F.pad(real, (1, 1)).scatter(1, ends, 1)
         with torch.no_grad():
             layers = self.encoder(tokens, attention_mask=real, output_hidden_states=True).hidden_states
         features = torch.stack([each[:, 1:-1] for each in layers], dim=-1).to(self.layer_weights.dtype)
@@ -165,17 +165,20 @@ class QkvFoldingModel(QkvPairModel):
             ptm_logits=errors,
             lm_logits=None if language is None else language.residue_head(outputs.last_hidden_state),
         )
-        output.loss = None if labels is None else folding_loss(structure, output, labels, mask, count)
+        if labels is not None:
+            smoothing = float(self.config.label_smoothing)
+            output.loss = folding_loss(structure, output, labels, mask, count, smoothing)
         return output
 
     @staticmethod
     def to_pdb(output: FoldingOutput, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:
-        """Write each chain as a PDB file, with pLDDT between 0 and 1 in the column of temperature factors."""
+        """Write each chain as a PDB file, with pLDDT from 0 to 100, as AlphaFold has it, as temperature factors."""
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         protein = make_atom14_masks({"aatype": input_ids.clamp(max=UNKNOWN)})
         positions: Any = output.positions
         atoms = atom14_to_atom37(positions, protein)
-        columns: Any = (protein["aatype"], atoms, protein["atom37_atom_exists"], output.plddt)
+        confidence: Any = output.plddt
+        columns: Any = (protein["aatype"], atoms, protein["atom37_atom_exists"], 100 * confidence)
         files = []
         for mask, *chain in zip(real.bool(), *columns, strict=True):
             residues, positions, exist, plddt = (each[mask].float().cpu().numpy() for each in chain)

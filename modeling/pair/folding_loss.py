@@ -106,7 +106,12 @@ def local_distance_test(points: Tensor, true_points: Tensor, known: Tensor) -> T
 
 
 def folding_loss(
-    structure: Structure, output: FoldingOutput, labels: Tensor, mask: Tensor | None, count: Count
+    structure: Structure,
+    output: FoldingOutput,
+    labels: Tensor,
+    mask: Tensor | None,
+    count: Count,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Add half of FAPE of all atoms in backbone frames, half of that of CA in all layers, distances and confidence.
 
@@ -127,14 +132,19 @@ def folding_loss(
     atoms = structure.positions[-1, :, :, : target.known.shape[2]].flatten(1, 2)
     due = target.frames[:, :, None] & target.known.flatten(1)[:, None]
     final = frame_aligned_point_error(frames[-1], atoms, true, target.positions.flatten(1, 2), due)
-    scored = score_losses(output, frames[-1], alphas[-1].detach(), true, target)
+    scored = score_losses(output, frames[-1], alphas[-1].detach(), true, target, label_smoothing)
     losses = 0.5 * final + 0.5 * torch.stack(layers).mean(0) + scored
     sizes = 3 * target.known.flatten(1).sum(-1)
     return normalise((losses * sizes).sum(), sizes.sum().clamp(min=1), count)
 
 
-def score_losses(output: Any, frames: Frames, points: Tensor, true: Frames, target: Target) -> Tensor:
-    """Add the cross entropies of distances, lDDT and aligned errors, of what is predicted to what is: -> (B,)."""
+def score_losses(
+    output: Any, frames: Frames, points: Tensor, true: Frames, target: Target, label_smoothing: float
+) -> Tensor:
+    """Add the cross entropies of distances, lDDT and aligned errors, of what is predicted to what is: -> (B,).
+
+    All atoms of a residue learn the lDDT of its CA.
+    """
     pairs = target.frames[:, :, None] & target.frames[:, None]
     true_points = target.positions[:, :, ALPHA]
     frames = Frames(frames.rotation.detach(), frames.shift.detach())
@@ -143,20 +153,19 @@ def score_losses(output: Any, frames: Frames, points: Tensor, true: Frames, targ
     bins = output.lddt_logits.shape[-1]
     distances = distance_bins_of(target.positions, *DISTANCES, output.distogram_logits.shape[-1])
     edges = torch.linspace(0, MOST_ERROR, output.ptm_logits.shape[-1] - 1, device=errors.device, dtype=errors.dtype)
+    tested = (test * bins).long().clamp(max=bins - 1)[..., None].expand(output.lddt_logits.shape[:-1])
     return (
-        0.3 * masked_mean(scores_of(output.distogram_logits, distances), pairs)
-        + 0.01
-        * masked_mean(
-            scores_of(output.lddt_logits[:, :, ALPHA], (test * bins).long().clamp(max=bins - 1)), target.frames
-        )
-        + 0.01 * masked_mean(scores_of(output.ptm_logits, torch.bucketize(errors, edges)), pairs)
+        0.3 * masked_mean(scores_of(output.distogram_logits, distances, label_smoothing), pairs)
+        + 0.01 * masked_mean(scores_of(output.lddt_logits, tested, label_smoothing).mean(-1), target.frames)
+        + 0.01 * masked_mean(scores_of(output.ptm_logits, torch.bucketize(errors, edges), label_smoothing), pairs)
     )
 
 
-def scores_of(logits: Tensor, bins: Tensor) -> Tensor:
+def scores_of(logits: Tensor, bins: Tensor, label_smoothing: float) -> Tensor:
     """Return the negative log-likelihood of each bin, in single precision at least: (..., V), (...) -> (...)."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, -2), bins.flatten(), reduction="none").view(bins.shape)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
+    scores = F.cross_entropy(logits, bins.flatten(), reduction="none", label_smoothing=label_smoothing)
+    return scores.view(bins.shape)
 
 
 def expected_lddt(logits: Tensor) -> Tensor:
