@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 # Metrics to minimise.
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse")
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse", "rmsd")
 
 
 @dataclass

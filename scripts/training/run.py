@@ -48,7 +48,7 @@ CURVE = "curve.png"
 FEW_ROWS = 30  # by fewer the best step is chosen at random
 UNBALANCED = 3  # times the rarest class that the most frequent has
 # The architectures that can be trained; the dual encoder has no head.
-TRAINED = [name for name in modeling.__all__ if "For" in name or name == "QkvDualEncoderModel"]
+TRAINED = [name for name in modeling.__all__ if "For" in name or name in ("QkvDualEncoderModel", "QkvFoldingModel")]
 
 
 @dataclass

@@ -22,6 +22,7 @@ from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.denoising import Denoising
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.protein_folding import ProteinFolding
 from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.registry import load
 from qkv.scripts.tasks.seq2seq import MultitaskSeq2Seq, Seq2Seq
@@ -37,7 +38,7 @@ TASKS: dict[str, type[Task]] = {
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
     **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), QuestionAnswering),
-    "folds": ContactPrediction, "encoder-folds": ContactPrediction, "denoised": Denoising, "tasks": MultitaskSeq2Seq,
+    "proteins": ProteinFolding, "folds": ContactPrediction, "encoder-folds": ContactPrediction, "denoised": Denoising, "tasks": MultitaskSeq2Seq,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")

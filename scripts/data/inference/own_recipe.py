@@ -183,6 +183,7 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
         yield "token-classification", {"words": words, "tags": tags if tags is not words else None}
         chain = first(columns, "chain", "text", "class") or longest(columns)
+        yield "protein-folding", {"chain": chain, "coordinates": first(columns, "coordinates", "list", "nested")}
         structures = [column for column in columns if column.kind == "structure"]
         yield "contact-prediction", {"chain": chain, "structure": next(iter(structures), None)}
         text = first(columns, "source", "text") or first(columns, "text") or longest(columns)
