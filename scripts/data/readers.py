@@ -19,7 +19,7 @@ from PIL import Image
 
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.image import PILLOW
-from qkv.scripts.data.structure_files import structure_rows
+from qkv.scripts.data.structures import structure_rows
 
 UTF_8 = "utf-8"
 # Longer marks first: the mark of UTF-32 begins with the mark of UTF-16.

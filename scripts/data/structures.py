@@ -1,73 +1,86 @@
-"""Read chains of amino acids with the positions of their atoms, from tables and files of structures.
+"""Read the chains of amino acids of PDB and mmCIF files.
 
-Atoms of a residue are in the order of AlphaFold 2's atom14: N, CA, C, O, then the side chain's.
+Sources: https://www.wwpdb.org/documentation/file-format, https://mmcif.wwpdb.org
 """
 
 import json
 import re
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from transformers.models.esm.openfold_utils import residue_constants
 
-from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.own_tables import valid_tables
-from qkv.scripts.data.questions import as_object
-from qkv.scripts.data.splits.division import divide_rows
-from qkv.scripts.data.splits.duplicates import text_sketches
-from qkv.scripts.data.structure_files import BACKBONE
-from qkv.scripts.data.text_columns import check_chain, label_column
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.data.examples import Record
 
-ATOMS = 14  # of a residue, at most
+BACKBONE = ("N", "CA", "C")
+LETTERS = residue_constants.restype_3to1 | {"MSE": "M"}  # selenomethionine, by which many structures are solved
+NAMES = residue_constants.restype_name_to_atom14_names | {"MSE": residue_constants.restype_name_to_atom14_names["MET"]}
+CELLS = re.compile(r"'[^']*'(?=\s)|\"[^\"]*\"(?=\s)|\S+")  # of a row of mmCIF
 
 
-class FoldedChains(Corpus):
-    """A corpus of proteins, a letter for each residue; targets are the positions of atoms, as JSON."""
+class Atom(NamedTuple):
+    """A line of a structure: `number` and `insertion` name the residue in its chain, `is_polymer` no HETATM."""
+
+    chain: str
+    number: int
+    insertion: str
+    residue: str
+    name: str
+    position: list[float]
+    is_polymer: bool
 
 
-def read_folded(recipe: Recipe) -> FoldedChains:
-    """Read chains and positions, the columns `text.column` and `text.label`; ValueError where one is missing."""
-    column, label = recipe.text.column, label_column(recipe, "coordinates")
-    tables, facts = valid_tables(recipe, {(column, label): atoms_of})
-    chains = {name: list(map(check_protein, table[column])) for name, table in tables.items()}
-    targets = {name: list(map(as_text, table[label])) for name, table in tables.items()}
-    division = divide_rows(text_sketches(chains), recipe, tables)
-    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
-    return FoldedChains(**facts, **lists, report=division.report)
+def structure_rows(path: Path, lines: Iterable[str]) -> Iterator[Record]:
+    """Yield each chain of amino acids of the first model: its name, letters and coordinates.
 
-
-def as_text(value: Any) -> str:
-    """Return positions as JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def check_protein(value: Any) -> str:
-    """Return a chain; InvalidRecord where it is not written in capital letters, a residue each."""
-    chain = check_chain(value)
-    if not re.fullmatch("[A-Z]+", chain):
-        raise InvalidRecord(f"{chain[:20]!r}, expected amino acids as capital letters, such as MKTAYIAKQR")
-    return chain
-
-
-def atoms_of(sequence: Any, coordinates: Any) -> NDArray[np.float32]:
-    """Return positions in Å (L, 14, 3), NaN for unknown ones: a list for each residue, of [x, y, z] or null by atom.
-
-    InvalidRecord for another form, and where no residue has its whole backbone.
+    Of alternate positions the first counts. Residues that the numbers leave out are X without coordinates, as unknown
+    ones are; water, ligands and nucleic acids are left out.
     """
-    chain, residues = check_protein(sequence), as_object(coordinates)
-    if not isinstance(residues, list) or len(residues) != len(chain):
-        count = len(residues) if isinstance(residues, list) else "no"
-        raise InvalidRecord(f"{len(chain)} residues, but coordinates of {count}")
-    positions = np.full((len(chain), ATOMS, 3), np.nan, np.float32)
-    try:
-        for own, atoms in zip(positions, residues, strict=True):
-            for place, atom in enumerate(atoms or ()):
-                own[place] = np.nan if atom is None else np.asarray(atom, np.float32).reshape(3)
-    except (TypeError, ValueError, IndexError):
-        form = f"a list for each residue of up to {ATOMS} atoms, each [x, y, z] or null"
-        raise InvalidRecord(f"coordinates that are not {form}") from None
-    if not np.isfinite(positions[:, : len(BACKBONE)]).all((1, 2)).any():
-        raise InvalidRecord(f"no residue has positions of {', '.join(BACKBONE)}")
-    return positions
+    chains: dict[str, dict[Any, tuple[Atom, dict[str, list[float]]]]] = defaultdict(dict)
+    for atom in cif_atoms(lines) if path.suffix.lower() in (".cif", ".mmcif") else pdb_atoms(lines):
+        _, atoms = chains[atom.chain].setdefault((atom.number, atom.insertion), (atom, {}))
+        atoms.setdefault(atom.name, atom.position)
+    for name, every in chains.items():
+        letters, positions, last = "", list[Any](), None
+        for first, atoms in every.values():
+            if not first.is_polymer and not {*BACKBONE} <= atoms.keys():
+                continue
+            missing = 0 if last is None else max(first.number - last - 1, 0)
+            letters += "X" * missing + LETTERS.get(first.residue, "X")
+            names = NAMES.get(first.residue, BACKBONE)
+            positions += [[]] * missing + [[atoms.get(each) for each in names if each]]
+            last = first.number
+        if {*letters} - {"X"}:
+            yield {"id": f"{path.stem}_{name}", "sequence": letters, "coordinates": json.dumps(positions)}
+
+
+def pdb_atoms(lines: Iterable[str]) -> Iterator[Atom]:
+    """Yield the atoms of the first model of a PDB file, by the columns of its lines."""
+    for line in lines:
+        if line.startswith("ENDMDL"):
+            return
+        if line.startswith(("ATOM", "HETATM")):
+            position = [float(line[start : start + 8]) for start in (30, 38, 46)]
+            texts = (line[22:26], line[26], line[17:20], line[12:16])
+            number, insertion, residue, name = map(str.strip, texts)
+            yield Atom(line[21].strip(), int(number), insertion, residue, name, position, line.startswith("ATOM"))
+
+
+def cif_atoms(lines: Iterable[str]) -> Iterator[Atom]:
+    """Yield the atoms of the first model of an mmCIF file, by the names of the columns of its atoms."""
+    names, models = list[str](), set[str]()
+    for line in lines:
+        if line.startswith("_atom_site."):
+            names.append(line.split()[0].partition(".")[2])
+        elif names and line.startswith(("ATOM", "HETATM")):
+            row = dict(zip(names, (cell.strip("'\"") for cell in CELLS.findall(line)), strict=True))
+            models.add(row.get("pdbx_PDB_model_num", ""))
+            if len(models) > 1:
+                return
+            position = [float(row[f"Cartn_{axis}"]) for axis in "xyz"]
+            insertion = row.get("pdbx_PDB_ins_code", "?").strip("?.")
+            number, residue, name = int(row["auth_seq_id"]), row["label_comp_id"], row["label_atom_id"].strip('"')
+            is_polymer = row["group_PDB"] == "ATOM"
+            yield Atom(row["auth_asym_id"], number, insertion, residue, name, position, is_polymer)

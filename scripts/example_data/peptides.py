@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.scripts.common.files import table
-from qkv.scripts.data.structures import FoldedChains
+from qkv.scripts.data.corpus import FoldedChains
 from qkv.scripts.recipes.schema import Recipe
 
 TABLES = table(__file__)

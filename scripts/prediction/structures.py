@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from qkv.scripts.data.examples import InvalidRecord, Record
-from qkv.scripts.data.structures import check_protein
 from qkv.scripts.prediction.generation import batched
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
-from qkv.scripts.tasks.protein_folding import ALPHA, check_residue_tokens
+from qkv.scripts.tasks.protein_folding import ALPHA, check_protein, check_residue_tokens
 
 
 def read_protein(value: Any, source: Source) -> str:

@@ -1,5 +1,7 @@
 """Folding of proteins: the positions of all atoms of a chain, by its amino acids."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,18 +9,25 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from transformers.models.esm.openfold_utils import residue_constants
 
 from qkv.configuration.configuration_folding import RESIDUES
 from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask
-from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.structures import ATOMS, FoldedChains, atoms_of
+from qkv.scripts.data.corpus import FoldedChains
+from qkv.scripts.data.examples import Batch, Columns, InvalidRecord, Record
+from qkv.scripts.data.own_tables import valid_tables
+from qkv.scripts.data.questions import as_object
+from qkv.scripts.data.splits.division import divide_rows
+from qkv.scripts.data.splits.duplicates import text_sketches
+from qkv.scripts.data.structures import BACKBONE
+from qkv.scripts.data.text_columns import check_chain, label_column
 from qkv.scripts.data.tokenization import config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.metrics import fold_counts, superposed
+from qkv.scripts.tasks.fold_scores import fold_counts, superposed
 from qkv.scripts.tasks.task import Answer, Task, predict
 
-ALPHA = 1  # CA among the atoms of a residue
+ATOMS, ALPHA = 14, 1  # of a residue, in the order of AlphaFold 2: N, CA, C, O, then the side chain's; CA among them
 DRAWN = 4  # chains of the test that are drawn
 PICTURE = {
     "structures.png": "Chains of the test split as they are (grey) and as they are predicted, coloured by pLDDT from 0 "
@@ -85,6 +94,50 @@ class ProteinFolding(Task):
         records = split.__getitems__(range(min(DRAWN, len(split))))
         draw_structures(predict(self, model, records), folder / "structures.png")
         return dict(PICTURE)
+
+
+def read_folded(recipe: Recipe) -> FoldedChains:
+    """Read chains and positions, the columns `text.column` and `text.label`; ValueError where one is missing."""
+    column, label = recipe.text.column, label_column(recipe, "coordinates")
+    tables, facts = valid_tables(recipe, {(column, label): atoms_of})
+    chains = {name: list(map(check_protein, table[column])) for name, table in tables.items()}
+    targets = {
+        name: [each if isinstance(each, str) else json.dumps(each) for each in table[label]]
+        for name, table in tables.items()
+    }
+    division = divide_rows(text_sketches(chains), recipe, tables)
+    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
+    return FoldedChains(**facts, **lists, report=division.report)
+
+
+def check_protein(value: Any) -> str:
+    """Return a chain; InvalidRecord where it is not written in capital letters, a residue each."""
+    chain = check_chain(value)
+    if not re.fullmatch("[A-Z]+", chain):
+        raise InvalidRecord(f"{chain[:20]!r}, expected amino acids as capital letters, such as MKTAYIAKQR")
+    return chain
+
+
+def atoms_of(sequence: Any, coordinates: Any) -> NDArray[np.float32]:
+    """Return positions in Å (L, 14, 3), NaN for unknown ones: a list for each residue, of [x, y, z] or null by atom.
+
+    InvalidRecord for another form, and where no residue has its whole backbone.
+    """
+    chain, residues = check_protein(sequence), as_object(coordinates)
+    if not isinstance(residues, list) or len(residues) != len(chain):
+        count = len(residues) if isinstance(residues, list) else "no"
+        raise InvalidRecord(f"{len(chain)} residues, but coordinates of {count}")
+    positions = np.full((len(chain), ATOMS, 3), np.nan, np.float32)
+    try:
+        for own, atoms in zip(positions, residues, strict=True):
+            for place, atom in enumerate(atoms or ()):
+                own[place] = np.nan if atom is None else np.asarray(atom, np.float32).reshape(3)
+    except (TypeError, ValueError, IndexError):
+        form = f"a list for each residue of up to {ATOMS} atoms, each [x, y, z] or null"
+        raise InvalidRecord(f"coordinates that are not {form}") from None
+    if not np.isfinite(positions[:, : len(BACKBONE)]).all((1, 2)).any():
+        raise InvalidRecord(f"no residue has positions of {', '.join(BACKBONE)}")
+    return positions
 
 
 def check_residue_tokens(tokenizer: Any) -> None:

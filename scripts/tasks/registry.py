@@ -7,10 +7,9 @@ from typing import Any
 from qkv import modeling
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
+from qkv.scripts.data.corpus import Corpus, FoldedChains, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.questions import AnsweredQuestions, read_questions
-from qkv.scripts.data.structures import FoldedChains, read_folded
 from qkv.scripts.data.text_columns import (
     SecondaryStructures,
     TaggedWords,
@@ -34,7 +33,7 @@ from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
-from qkv.scripts.tasks.protein_folding import ProteinFolding
+from qkv.scripts.tasks.protein_folding import ProteinFolding, read_folded
 from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task

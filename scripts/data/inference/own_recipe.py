@@ -17,14 +17,14 @@ from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.boxes import boxes_and_classes
-from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
+from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest, of_kind
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
 from qkv.scripts.data.readers import UTF_8
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
-from qkv.scripts.recipes.keys import flat, merged
+from qkv.scripts.recipes.fields.keys import flat, merged
 from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs, task_word
 from qkv.scripts.recipes.schema import Fields, Recipe
 
@@ -184,8 +184,7 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         yield "token-classification", {"words": words, "tags": tags if tags is not words else None}
         chain = first(columns, "chain", "text", "class") or longest(columns)
         yield "protein-folding", {"chain": chain, "coordinates": first(columns, "coordinates", "list", "nested")}
-        structures = [column for column in columns if column.kind == "structure"]
-        yield "contact-prediction", {"chain": chain, "structure": next(iter(structures), None)}
+        yield "contact-prediction", {"chain": chain, "structure": of_kind(columns, "structure")}
         text = first(columns, "source", "text") or first(columns, "text") or longest(columns)
     rest = [column for column in columns if column not in (text, second)]
     texts = {"text": text, **({"second text": second} if second else {})}
@@ -240,8 +239,7 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
         return
-    boxes = [column for column in rest if column.kind == "boxes"]
-    yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
+    yield "object-detection", {"image": files, "boxes": of_kind(rest, "boxes")}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
 

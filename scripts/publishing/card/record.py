@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.publishing.card.model import OF_CHAINS, CardModel
-from qkv.scripts.recipes.keys import GROUPS
+from qkv.scripts.recipes.fields.keys import GROUPS
 
 Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card, and those that act on example data alone.

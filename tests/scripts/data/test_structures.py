@@ -11,7 +11,7 @@ from errors import raises_sentence
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.readers import read_rows
-from qkv.scripts.data.structures import atoms_of
+from qkv.scripts.tasks.protein_folding import atoms_of
 from qkv.scripts.tasks.registry import load
 
 # Two models; chain A with an alternate place, an insertion, a gap, selenomethionine and a ligand, chain B of DNA.
