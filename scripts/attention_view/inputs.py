@@ -70,6 +70,9 @@ def read_texts(source: Source, own: Any, second: str | None, options: Options) -
     """Tokenize a text, or two."""
     if second is not None and source.task in (CONTACTS, FOLDS):
         raise ValueError(f"pair={second!r} is not for {source.task}, which reads one chain; leave it out")
+    if source.task == FOLDS:
+        chain = source.tokenizer(own, add_special_tokens=False, return_tensors="pt")
+        return Reading(source.model, dict(chain), source.tokenizer)
     texts = [own["text"], own["text_pair"]] if isinstance(own, dict) else [own, *([second] if second else [])]
     given: dict[str, Any] = {"max_length": source.most_tokens, "truncation": True} if source.most_tokens else {}
     given |= {"is_split_into_words": True} if isinstance(own, list) else {}

@@ -28,7 +28,7 @@ def predict_structures(source: Source, inputs: Sequence[str], options: Options) 
     size = batched(source, options)
     for start in range(0, len(inputs), size):
         chains = list(inputs[start : start + size])
-        tokens = source.tokenizer(chains, return_tensors="pt", padding=True, return_token_type_ids=False)
+        tokens = source.tokenizer(chains, return_tensors="pt", padding=True, add_special_tokens=False)
         outputs = source.model(**tokens.to(source.model.device))
         files = source.model.to_pdb(outputs, tokens["input_ids"], tokens["attention_mask"])
         for chain, file, plddt, ptm in zip(chains, files, outputs.plddt, outputs.ptm.tolist(), strict=True):

@@ -22,7 +22,7 @@ from qkv.scripts.data.splits.division import divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.structures import BACKBONE
 from qkv.scripts.data.text_columns import check_chain, label_column
-from qkv.scripts.data.tokenization import config_fields, count_truncated, tokenizer_for, truncate
+from qkv.scripts.data.tokenization import config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.fold_scores import fold_counts, superposed
 from qkv.scripts.tasks.task import Answer, Task, predict
@@ -46,14 +46,14 @@ class ProteinFolding(Task):
     def __init__(self, recipe: Recipe, data: FoldedChains) -> None:
         self.tokenizer, length = tokenizer_for(recipe, []), recipe.text.length
         check_residue_tokens(self.tokenizer)
-        tokens = {name: truncate(self.tokenizer, own, length) for name, own in data.texts.items()}
-        lengths = {name: own for name, (_, own) in tokens.items()}
-        splits = {name: self.examples_of(ids, data, name) for name, (ids, _) in tokens.items()}
+        lengths = {name: list(map(len, own)) for name, own in data.texts.items()}
+        splits = {name: self.examples_of(data, name, length) for name in data.texts}
         config, cut = config_fields(self.tokenizer), count_truncated(lengths, length)
         super().__init__(data, splits, self.tokenizer, config, metrics=("folds",), truncated=cut)
 
-    def examples_of(self, ids: Sequence[np.ndarray], data: FoldedChains, split: str) -> Columns:
+    def examples_of(self, data: FoldedChains, split: str, length: int) -> Columns:
         """Return the tokens of chains, and the positions of the atoms that their amino acids have."""
+        ids = [own[:length] for own in tokenize(self.tokenizer, data.texts[split], add_special_tokens=False)]
         tokens = pad_rows(ids, self.tokenizer.pad_token_id)
         labels = np.full((*tokens.shape, ATOMS, 3), IGNORED, np.float32)
         for row, own, *chain in zip(labels, ids, data.texts[split], data.targets[split], strict=True):

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, EsmTokenizer
 
 import own_runs
 from errors import raises_sentence
+from qkv.configuration.configuration_folding import RESIDUES
 from qkv.scripts.cli import main
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.readers import read_rows
@@ -38,6 +39,18 @@ def test_structures_are_those_of_the_model(run_of: Runs, tmp_path: Path) -> None
             assert np.allclose(positions[: len(atoms)], atoms, atol=0.002)
         assert answer["score"] == pytest.approx(float(outputs.plddt[0, :, 1].mean()), abs=1e-4)
         assert answer["ptm"] == pytest.approx(float(outputs.ptm[0]), abs=1e-4)
+
+
+def test_tokenizers_of_esmfold_do(run_of: Runs, tmp_path: Path) -> None:
+    """The vocabulary that ESMFold comes with, whose tokenizer puts other tokens around a chain."""
+    run, vocabulary = run_of("proteins"), [*RESIDUES, "<pad>", "<mask>", "<cls>", "<eos>", "<unk>"]
+    shutil.copytree(run, tmp_path / "esm", ignore=shutil.ignore_patterns("token*", "record.json", "checkpoints"))
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+    EsmTokenizer(tmp_path / "vocab.txt").save_pretrained(tmp_path / "esm")
+    sources = [open_source(str(folder)) for folder in (run, tmp_path / "esm")]
+    one, other = (list(predict_structures(source, CHAINS, {})) for source in sources)
+    assert [each["prediction"] for each in one] == [each["prediction"] for each in other]
+    assert list(map(read_protein, CHAINS, sources[1:] * 3)) == CHAINS
 
 
 def test_each_row_has_its_file(run_of: Runs, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_atoms_that_no_amino_acid_has_are_unknown() -> None:
     data = task.data
     data.texts["test"][:] = ["XG"]
     data.targets["test"][:] = [str([[[0.0, 1.0, 2.0]] * 5] * 2)]
-    labels = task.examples_of([np.array([20, 7])], data, "test").columns["labels"][0]
+    labels = task.examples_of(data, "test", 14).columns["labels"][0]
     assert (labels != -100).any(-1).sum(-1).tolist() == [0, 4]  # an X has no atoms, glycine no CB
 
 
