@@ -15,13 +15,15 @@ from comparison import EXACT, assert_same, draw, jittered, linear_of
 from errors import raises_sentence
 from qkv import QkvFoldingModel
 from qkv.modeling.pair.folding_loss import (
+    FoldingOutput,
     expected_lddt,
     expected_tm,
+    folding_loss,
     frame_aligned_point_error,
     local_distance_test,
 )
 from qkv.modeling.pair.frames import Frames, frames_of_backbone, frames_of_torsions, place_atoms, rotation_of, turn
-from qkv.modeling.pair.structure import InvariantPointAttention, StructureModule
+from qkv.modeling.pair.structure import InvariantPointAttention, Structure, StructureModule
 
 REAL = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]]).bool()
 RESIDUES = torch.tensor([[2, 18, 11, 7], [0, 17, 1, 20]])
@@ -162,6 +164,69 @@ def test_local_distance_test_and_confidence() -> None:
     assert expected_lddt(F.one_hot(torch.tensor([0, 49]), 50) * 1e4).tolist() == pytest.approx([0.01, 0.99])
     sure = F.one_hot(torch.zeros(1, 4, 4).long(), 64) * 1e4
     assert expected_tm(sure.double(), None).item() == pytest.approx(1 / (1 + (0.25 / (1.24 * 4 ** (1 / 3) - 1.8)) ** 2))
+
+
+def slow_loss(
+    structure: Structure, output: FoldingOutput, labels: Tensor, known: Tensor, row: int, smoothing: float
+) -> Tensor:
+    """The loss of one chain, pair by pair: half of both FAPE, and the cross entropies of distances, lDDT and errors."""
+    whole = [i for i in range(len(labels)) if known[i, :3].all()]
+    frames = [
+        reference.frame_of(*labels[i, :3]) if i in whole else (torch.eye(3), torch.zeros(3)) for i in range(len(labels))
+    ]
+    alphas = []
+    due = torch.tensor([[i in whole and bool(known[j, 1]) for j in range(len(labels))] for i in range(len(labels))])
+    for layer, positions in zip(structure.frames[:, row], structure.positions[:, row], strict=True):
+        own = (rotation_of(layer[:, :4]), layer[:, 4:])
+        alphas.append(
+            reference.frame_aligned_point_error(*own, positions[:, 1], *zip(*frames, strict=True), labels[:, 1], due)
+        )
+    atoms = due.new_tensor([[i in whole and bool(each) for each in known.flatten()] for i in range(len(labels))])
+    points = positions[:, : known.shape[1]].flatten(0, 1), labels.flatten(0, 1)
+    final = reference.frame_aligned_point_error(*own, points[0], *zip(*frames, strict=True), points[1], atoms)
+    tests = reference.local_distance_test(positions[:, 1], labels[:, 1], known[:, 1])
+
+    def entropy(scores: Tensor, bins: int) -> Tensor:
+        shares = scores.new_full(scores.shape, smoothing / len(scores))
+        shares[int(bins)] += 1 - smoothing
+        return -(shares * (scores - scores.logsumexp(0))).sum()
+
+    def beta(nitrogen: Tensor, alpha: Tensor, carbon: Tensor) -> Tensor:
+        first, second = alpha - nitrogen, carbon - alpha
+        return alpha - 0.58273431 * torch.linalg.cross(first, second) + 0.56802827 * first - 0.54067466 * second
+
+    distances, aligned = [], []
+    for i, j in ((i, j) for i in whole for j in whole):
+        far = (beta(*labels[i, :3]) - beta(*labels[j, :3])).norm()
+        count = output.distogram_logits.shape[-1]
+        distances.append(
+            entropy(output.distogram_logits[row, i, j], sum(far > 2 + 20 * k / (count - 2) for k in range(count - 1)))
+        )
+        seen = reference.seen_from(own[0][i], own[1][i], positions[j, 1])
+        errors = (seen - reference.seen_from(*frames[i], labels[j, 1])).norm()
+        aligned.append(entropy(output.ptm_logits[row, i, j], sum(errors > 31 * k / 62 for k in range(63))))
+    lddt = [entropy(scores, min(int(tests[i] * 50), 49)) for i in whole for scores in output.lddt_logits[row, i]]
+    mean = [sum(each) / len(each) for each in (distances, lddt, aligned)]
+    return 0.5 * final + 0.5 * sum(alphas) / len(alphas) + 0.3 * mean[0] + 0.01 * mean[1] + 0.01 * mean[2]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_is_that_of_the_supplement(smoothing: float) -> None:
+    quaternions, shifts = F.normalize(draw(2, 2, 4, 4), dim=-1), 4 * draw(2, 2, 4, 3)
+    frames, positions = torch.cat((quaternions, shifts), dim=-1), 5 * draw(2, 2, 4, 14, 3)
+    structure = Structure(frames, positions, positions, positions)
+    output = FoldingOutput(
+        distogram_logits=draw(2, 4, 4, 6), lddt_logits=draw(2, 4, 37, 50), ptm_logits=draw(2, 4, 4, 64)
+    )
+    labels = 5 * draw(2, 4, 4, 3).detach()
+    labels[0, 1, 3], labels[1, 2, 0], labels[1, 3, 1] = -100, -100, -100
+    known = (labels != -100).any(-1) & REAL[..., None]
+    losses = torch.stack([slow_loss(structure, output, labels[b], known[b], b, smoothing) for b in range(2)])
+    sizes = known.flatten(1).sum(-1)
+    expected = (losses * sizes).sum() / sizes.sum()
+    assert_same(
+        folding_loss(structure, output, labels, REAL, None, smoothing), expected, positions, frames, tolerance=1e-9
+    )
 
 
 def test_losses_of_parts_add_up_to_that_of_the_batch() -> None:
