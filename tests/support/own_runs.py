@@ -100,7 +100,7 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), asked(both[0], number)),
             "folds": hairpin(stem, loop),
             "encoder-folds": hairpin(stem, loop),
-            "proteins": peptide(random),
+            "proteins": peptide(random) if kind == "proteins" else {},
         }[kind])  # fmt: skip
     return made
 
