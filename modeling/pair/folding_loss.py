@@ -78,8 +78,9 @@ def aligned_errors(frames: Frames, points: Tensor, true_frames: Frames, true_poi
 
     Source: Jumper et al. 2021, supplement, algorithm 28, lines 1 to 3, https://doi.org/10.1038/s41586-021-03819-2
     """
-    seen = frames.over(1).invert(points[:, None])
-    return (seen - true_frames.over(1).invert(true_points[:, None])).square().sum(-1)
+    # A product of matrices for each frame, which stores no rotation for each pair.
+    seen = (points[:, None] - frames.shift[:, :, None]) @ frames.rotation
+    return (seen - (true_points[:, None] - true_frames.shift[:, :, None]) @ true_frames.rotation).square().sum(-1)
 
 
 def frame_aligned_point_error(
