@@ -10,6 +10,7 @@ from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .configuration_folding import QkvFoldingConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
@@ -28,6 +29,7 @@ __all__ = [
     "QkvDualEncoderConfig",
     "QkvEncoderConfig",
     "QkvEncoderDecoderConfig",
+    "QkvFoldingConfig",
     "QkvImageEncoderConfig",
     "QkvPairConfig",
     "QkvRecurrentConfig",

@@ -11,7 +11,7 @@ from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.arguments import COMMANDS, about, parser_of
 from qkv.scripts.list_recipes import row
 from qkv.scripts.publishing.card.model import changed
-from qkv.scripts.recipes.keys import explained
+from qkv.scripts.recipes.fields.keys import explained
 from qkv.scripts.recipes.loading import load, names, read_card
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,7 +2,6 @@
 
 from . import fast_paths as fast_paths
 from .conversion.convert import from_transformers, to_transformers
-from .conversion.esmfold import trunk_from_transformers, trunk_to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -32,6 +31,7 @@ from .modeling_encoder_pretraining import (
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
 )
+from .modeling_folding import QkvFoldingModel
 from .modeling_image_encoder import (
     QkvImageEncoderForImageClassification,
     QkvImageEncoderForMaskedImageModeling,
@@ -73,6 +73,7 @@ __all__ = [
     "QkvEncoderForSequenceClassification",
     "QkvEncoderForTokenClassification",
     "QkvEncoderModel",
+    "QkvFoldingModel",
     "QkvImageEncoderForImageClassification",
     "QkvImageEncoderForMaskedImageModeling",
     "QkvImageEncoderModel",
@@ -88,8 +89,6 @@ __all__ = [
     "QkvTextEncoderModel",
     "from_transformers",
     "to_transformers",
-    "trunk_from_transformers",
-    "trunk_to_transformers",
 ]
 
 register({name: value for name, value in globals().items() if name in __all__ and isinstance(value, type)})

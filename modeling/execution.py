@@ -18,11 +18,11 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_length, check_position_ids, check_stack_inputs
 from .checks.keywords import check_keywords, layer_cache
+from .checks.pipeline_stage import cache_of_stage
 from .context import LayerContext, Memory
 from .kernel import attention_backend, records_states, wants_weights
 from .kernels.state_cache import hold_states
 from .masks.masking import AttentionMasks, Mask, MaskBuilder, build_mask, build_masks, build_memory_mask
-from .pipeline_stage import cache_of_stage
 from .position.hooks import Embedded, Position, PositionState
 from .position.token_layout import MaskSizes, Packing
 

@@ -13,11 +13,11 @@ from transformers.utils.output_capturing import OutputRecorder
 from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
+from .checks.pipeline_stage import is_elsewhere
 from .execution import StackInputs, plan_of
 from .frontends import FRONTENDS
 from .layer import LAYERS, Layer
 from .normalization import NORMS
-from .pipeline_stage import is_elsewhere
 from .position import POSITIONS
 from .position.hooks import Embedded
 

@@ -16,7 +16,8 @@ from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.prediction.inputs import Table, read_input
 from qkv.scripts.prediction.outputs import check_out, write_delimited, write_table
 from qkv.scripts.prediction.predictor import choices, predictions, reader_of
-from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.prediction.source import FOLDS, Source, open_source
+from qkv.scripts.prediction.structures import in_files
 
 ERROR = "error"  # the column that says why a row has no prediction
 
@@ -43,6 +44,8 @@ def prepare(arguments: Namespace, tasks: tuple[str, ...] = ()) -> tuple[Source, 
         choices(source, options)
     if useless := [key for key in ("image", "audio", "text") if key in options and key != source.medium]:
         raise ValueError(f"{useless[0]}= is not for {source.task}, which takes {source.medium}=COLUMN")
+    if source.task == FOLDS and arguments.out and (folder := arguments.out.with_suffix("")).exists():
+        raise ValueError(f"{folder} is there, where structures are written beside --out {arguments.out}; name another")
     table = read_input(arguments.input, source, options)
     reader_of(table, source, options)
     for name in {"prediction", ERROR} & set(table.columns):
@@ -55,6 +58,8 @@ def prepare(arguments: Namespace, tasks: tuple[str, ...] = ()) -> tuple[Source, 
 def predict_table(arguments: Namespace, source: Source, table: Table) -> None:
     """Write the rows of a table with their predictions, or print them; ValueError where no row can be used."""
     out, answers = arguments.out, predictions(table, source, arguments.options)
+    if out and source.task == FOLDS:
+        answers = in_files(answers, out.with_suffix(""))
     # Until the last row has said which columns there are, rows wait in a file, as they may be more than fit in memory.
     with full_disk_named(out), TemporaryFile(dir=out and out.parent) as file:
         columns = [*table.columns, *keep_predictions(file, table, answers)]

@@ -19,7 +19,7 @@ from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
 from qkv.scripts.recipes.fields.aliases import fields_of
-from qkv.scripts.recipes.keys import recipe_fields
+from qkv.scripts.recipes.fields.keys import recipe_fields
 from qkv.scripts.recipes.loading import TEXTS, is_data, load
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.train import complete

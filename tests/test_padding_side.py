@@ -31,7 +31,7 @@ def left(batch: Batch, name: str) -> Batch:
         return batch | {key: roll(value, flat["attention_mask"], (0,)).view(2, 3, -1) for key, value in flat.items()}
     mask, shape, moved = batch["attention_mask"], batch["input_ids"].shape, {}
     for key, value in batch.items():
-        if isinstance(value, Tensor) and value.shape == shape:
+        if isinstance(value, Tensor) and (value.shape == shape or (key == "labels" and value.ndim == 4)):
             moved[key] = roll(value, mask, (0,))
         elif key in ("msa_ids", "distance_bins") or (
             key == "labels" and value.ndim == 3 and not name.endswith(RESIDUES)

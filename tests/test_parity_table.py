@@ -39,7 +39,8 @@ def official_classes(model_type: str) -> set[str]:
 
 def test_every_official_class_converts_or_has_a_reason_not_to() -> None:
     official = set().union(*map(official_classes, {each.model_type for each in CONVERSIONS}))
-    converted = {each.theirs for each in CONVERSIONS}
+    # Its module is another, and what it rounds is measured in `modeling/conversion/test_esmfold.py`.
+    converted = {each.theirs for each in CONVERSIONS} - {"EsmForProteinFolding"}
     assert official - converted == set(LEFT_OUT) and converted <= official
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"| {name} | {reason} |" in text for name, reason in LEFT_OUT.items())

@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.axes import TABLE_POSITIONS
 from ...configuration.configuration_stack import StackConfig
-from ..pipeline_stage import is_elsewhere
+from .pipeline_stage import is_elsewhere
 
 
 def can_read_values(tensor: Tensor) -> bool:

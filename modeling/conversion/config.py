@@ -185,10 +185,14 @@ class Conversion:
 
     def write(self, config: QkvConfig) -> PreTrainedConfig:
         """Translate our config to the official one."""
+        return AutoConfig.for_model(self.model_type, **self.written(config))
+
+    def written(self, config: QkvConfig) -> Values:
+        """Return the fields of the official config."""
         # No stock config says to what frequencies are rounded.
         ours = without(flat(config), {"inv_freq_dtype"})
         values = {codec.name: codec.write(ours.get(name), seen_from(ours, name)) for name, codec in self.fields}
-        return AutoConfig.for_model(self.model_type, **nested(values, self.stock.sub_configs))
+        return nested(values, self.stock.sub_configs)
 
     def lost_on_reading(self, config: PreTrainedConfig) -> list[str]:
         """List the fields that reading this config would change; a field left None stands for whatever it becomes."""
@@ -200,7 +204,7 @@ class Conversion:
         ours, again = flat(config), flat(self.read(self.write(config)))
         parts = {name: name.rpartition(".")[2] for name in ours}
         judged = [name for name, key in parts.items() if key not in BOOKKEEPING and (key == name or key not in ours)]
-        return different(without({name: ours[name] for name in judged}, self.free), again)
+        return different(*(without(each, self.free) for each in ({name: ours[name] for name in judged}, again)))
 
 
 def same_names(ours: type[QkvConfig], theirs: type[PreTrainedConfig]) -> dict[str, str]:
@@ -229,13 +233,14 @@ def seen_from(values: Values, name: str) -> Values:
 
 
 def flat(config: PreTrainedConfig) -> Values:
-    """Return all fields of a config; those of a part under `part.field`."""
+    """Return all fields of a config; those of a part under `part.field`, of a part in it under `part.part.field`."""
     values: Values = {}
     own, parts = vars(config), config.sub_configs
     for name, value in config.to_dict().items():
         if name not in own:  # a field of a part, repeated for other programs
             continue
-        inner = value if name in parts and value else {}
+        part = getattr(config, name) if name in parts else None
+        inner = {"model_type": part.model_type, **flat(part)} if isinstance(part, PreTrainedConfig) else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
         if name.rpartition(".")[2] == "pattern" and isinstance(values[name], list) and len(set(values[name])) == 1:
@@ -247,8 +252,11 @@ def nested(values: Mapping[str, object], parts: Collection[str]) -> Values:
     """Group the fields of parts again: the inverse of `flat`."""
     result: Values = {name: {} for name in parts}
     for name, value in values.items():
-        part, _, key = name.rpartition(".")
-        (result[part] if part else result)[key] = copy.deepcopy(value)
+        *path, key = name.split(".")
+        part = result
+        for each in path:
+            part = part.setdefault(each, {})
+        part[key] = copy.deepcopy(value)
     return result
 
 

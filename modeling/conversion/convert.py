@@ -22,6 +22,7 @@ from .decoder import DECODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_rotary import ROTARY_ENCODERS
+from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
 from .image_models import IMAGE_MODELS
 from .speech import SPEECH
@@ -32,6 +33,7 @@ MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of our
 TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *ENCODER_DECODERS)
 ARCHITECTURES = (*TEXTS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
+CONVERSIONS += CONVERSIONS_OF_FOLDING
 # Weights tell whether two of ours are one: the config of a checkpoint may be wrong.
 SHARED = (
     ("tie_word_embeddings", "lm_head.weight", "model.embed_tokens.weight"),
@@ -86,9 +88,10 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     conversion = chosen(our_conversions(model), model.config)
     config = conversion.write(model.config)
     weights = model.state_dict(keep_vars=True)
-    if getattr(model.config, "position", None) == "rope":
+    rotated: Any = getattr(model.config, "language_model", None) or model.config
+    if getattr(rotated, "position", None) == "rope":
         stored = [name for row in conversion.rows for name in row.ours if name.endswith(FREQUENCIES)]
-        weights |= {name: frequencies(model.config) for name in stored}
+        weights |= {name: frequencies(rotated) for name in stored}
     weights = owned(convert(conversion.rows, weights, model.config, reading=False), model, copies=copies)
     computed = frozenset(name for row in conversion.rows if not row.ours for name in row.theirs)
     return built(getattr(transformers, conversion.theirs), config, weights, model, computed=computed)
@@ -194,7 +197,10 @@ def observe(config: QkvConfig, weights: Weights) -> None:
     if "lm_head.weight" in weights:
         config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
     for name in [name for name in weights if name.endswith(FREQUENCIES)]:
-        observe_rounding(config, weights.pop(name))
+        rotated: Any = getattr(config, "language_model", None) or config
+        observe_rounding(rotated, weights.pop(name))
+        if rotated is not config:
+            config.language_model_config["rope_parameters"] = rotated.rope_parameters
 
 
 def observe_rounding(config: Any, stored: Tensor) -> None:

@@ -1,24 +1,24 @@
-"""Conversion of ESMFold's folding trunk: out of a stock model, and back into one.
+"""Conversion of ESMFold, whole: ESM-2, folding trunk, structure module and heads.
 
-A stock model is more than a trunk: ESM-2 before it, the structure module after it and between its passes. So the way
-back needs a stock model, which brings the rest. In training, stock drops out transitions of pairs at half the rate of
-their other branches, and incoming triangles by columns; ours drops out both as all others.
+Stock has one pTM for a batch, where ours has one for each chain. In training, stock drops out transitions of pairs at
+half the rate of their other branches, and incoming triangles by columns; ours drops out both as all others.
 """
 
-from typing import Any
+from transformers import EsmConfig, PreTrainedConfig
+from transformers.models.esm.configuration_esm import get_default_vocab_list
 
-import torch
-from torch import nn
-from transformers.utils import logging
+from ...configuration.configuration_base import QkvConfig
+from ...configuration.configuration_folding import RESIDUES, QkvFoldingConfig, complete_encoder
+from .config import Architecture, Codec, Conversion, Head, Value, Values, renames
+from .encoder import MODEL
+from .encoder_rotary import ESM
+from .weights import placed
 
-from ...configuration.configuration_pair import QkvPairConfig
-from ..base import QkvPreTrainedModel
-from ..modeling_pair import QkvPairModel
-from .config import Architecture, Codec, Conversion, Head, Values, different, flat, renames
-from .files import Model, check_tensors_placed, filled
-from .weights import Rows, convert, owned
-
-logger = logging.get_logger(__name__)
+FOLDING, TRUNK = "esmfold_config", "esmfold_config.trunk"
+STRUCTURE = f"{TRUNK}.structure_module"
+LANGUAGE = Conversion(ESM, MODEL)
+# Tokens of ESM-2 for ours.
+TOKENS = (*RESIDUES, "<unk>", "<mask>")
 
 
 def read_passes(passes: int, theirs: Values) -> int:
@@ -31,157 +31,146 @@ def read_passes(passes: int, theirs: Values) -> int:
     return passes - 1
 
 
-def heads_of(side: str) -> Codec:
+def heads_of(side: str, width: str) -> Codec:
     """Count the heads of residues or of pairs, of which stock tells the width."""
-    return Codec(f"{side}_head_width", lambda width, theirs: theirs[f"{side}_state_dim"] // width)
+    return Codec(
+        f"{TRUNK}.{side}_head_width",
+        lambda size, theirs: theirs[f"{side}_state_dim"] // size,
+        lambda heads, ours: ours[width] // heads,
+    )
 
 
-def times(name: str, factor: float) -> Codec:
-    """Scale a number."""
-    return Codec(name, lambda value, theirs: type(value)(factor * value))
+def times(name: str, factor: float, other: str) -> Codec:
+    """Multiply a number that is another field of ours, too."""
+    return Codec(f"{TRUNK}.{name}", lambda value, theirs: type(value)(factor * value), lambda value, ours: ours[other])
 
 
-def unread(names: str) -> Rows:
-    """Return rows of weights that stay in a stock model."""
-    return tuple(("", name, "unread") for name in names.split())
+def inside(part: str, names: str) -> Values:
+    """Map our names of fields to theirs in a part: `ours=theirs`, or one name that both sides use."""
+    return {ours: f"{part}.{theirs}" for ours, theirs in renames(names).items()}
 
 
-# ESM-2, how its layers are mixed, the heads on residues and of confidence.
-OUTSIDE = unread("esm.** af2_to_esm esm_s_combine esm_s_mlp.** lm_head lddt_head.** ptm_head")
-TRUNK = Architecture(
-    "esm",
-    QkvPairConfig,
-    {
-        **renames("hidden_size=sequence_state_dim num_hidden_layers=num_blocks pair_hidden_size=pairwise_state_dim"),
-        **renames("relative_position_bins=position_bins residual_dropout=dropout"),
-        "intermediate_size": times("sequence_state_dim", 4),
-        "num_attention_heads": heads_of("sequence"),
-        "pair_intermediate_size": times("pairwise_state_dim", 4),
-        "outer_product_size": times("pairwise_state_dim", 0.5),
-        "num_pair_attention_heads": heads_of("pairwise"),
-        "num_recycles": Codec("max_recycles", read_passes),
-        "chunk_size": Codec("chunk_size", lambda size, theirs: size or QkvPairConfig.chunk_size),
-        "pair_dropout": times("dropout", 2),
-    },
-    {
-        # 20 amino acids, an unknown one, padding and the mask; of distances 15 kinds are recycled, 64 predicted.
-        **{"vocab_size": 23, "pad_token_id": 0, "num_distance_bins": 15, "num_distogram_bins": 64},
-        **{"outer_product": "difference", "column_attention": False, "pair_embedding": False, "final_norm": False},
-        **{"attention_gate": True, "hidden_act": "relu", "norm_eps": 1e-5},
-    },
+FIELDS = {
+    **inside(TRUNK, "hidden_size=sequence_state_dim num_hidden_layers=num_blocks pair_hidden_size=pairwise_state_dim"),
+    **inside(TRUNK, "relative_position_bins=position_bins residual_dropout=dropout"),
+    "intermediate_size": times("sequence_state_dim", 4, "hidden_size"),
+    "num_attention_heads": heads_of("sequence", "hidden_size"),
+    "pair_intermediate_size": times("pairwise_state_dim", 4, "pair_hidden_size"),
+    "outer_product_size": times("pairwise_state_dim", 0.5, "pair_hidden_size"),
+    "num_pair_attention_heads": heads_of("pairwise", "pair_hidden_size"),
+    "num_recycles": Codec(f"{TRUNK}.max_recycles", read_passes, lambda recycles, ours: recycles + 1),
+    "chunk_size": Codec(f"{TRUNK}.chunk_size", lambda size, theirs: size or QkvFoldingConfig.chunk_size),
+    "pair_dropout": times("dropout", 2, "residual_dropout"),
+    **inside(STRUCTURE, "structure_hidden_size=sequence_dim structure_pair_size=pairwise_dim"),
+    **inside(STRUCTURE, "num_structure_layers=num_blocks num_structure_heads=num_heads_ipa"),
+    **inside(STRUCTURE, "structure_head_dim=ipa_dim num_query_points=num_qk_points num_value_points=num_v_points"),
+    **inside(STRUCTURE, "num_transition_layers structure_dropout=dropout_rate"),
+    **inside(STRUCTURE, "torsion_hidden_size=resnet_dim num_torsion_layers=num_resnet_blocks"),
+    **inside(FOLDING, "confidence_hidden_size=lddt_head_hid_dim"),
+}
+WORDS = {
+    # 20 amino acids, an unknown one, padding and the mask; of distances 15 kinds are recycled, 64 predicted.
+    **{"vocab_size": len(TOKENS), "num_distance_bins": 15, "num_distogram_bins": 64},
+    **{"outer_product": "difference", "column_attention": False, "pair_embedding": False, "final_norm": False},
+    **{"attention_gate": True, "hidden_act": "relu", "norm_eps": 1e-5},
+}
+TRUNK_ROWS = (
+    ("embed_pairs.{relative_positions,distances}", "{pairwise_positional_embedding.embedding,recycle_disto}"),
+    ("recycling.{norm,pair_norm}", "{recycle_s_norm,recycle_z_norm}"),
+    ("blocks.*.row_bias.{norm,proj}", "blocks.*.pair_to_sequence.{layernorm,linear}"),
+    ("blocks.*.row_attn_residual.norm", "blocks.*.layernorm_1"),
+    ("blocks.*.row_attn.{q,k,v}_proj", "blocks.*.seq_attention.proj", "split num_attention_heads"),
+    ("blocks.*.row_attn.{o,g}_proj", "blocks.*.seq_attention.{o,g}_proj"),
+    ("blocks.*.transition_residual.norm", "blocks.*.mlp_seq.mlp.0"),
+    ("blocks.*.transition.{up,down}_proj", "blocks.*.mlp_seq.mlp.{1,3}"),
+    ("blocks.*.outer_product.{norm,proj,pair_proj}", "blocks.*.sequence_to_pair.{layernorm,proj,o_proj}"),
+    ("blocks.*.pair_residuals.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_in"),
+    ("blocks.*.{outgoing,incoming}.{a,b}_proj", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_p"),
+    ("blocks.*.{outgoing,incoming}.{a,b}_gate", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_g"),
+    ("blocks.*.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_out"),
+    ("blocks.*.{outgoing,incoming}.{o_proj,o_gate}", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{z,g}"),
+    ("blocks.*.pair_residuals.{starting,ending}.norm", "blocks.*.{tri_att_start,tri_att_end}.layer_norm"),
+    ("blocks.*.{starting,ending}.bias_proj", "blocks.*.{tri_att_start,tri_att_end}.linear"),
     (
-        ("embed_pairs.{relative_positions,distances}", "{pairwise_positional_embedding.embedding,recycle_disto}"),
-        ("recycling.{norm,pair_norm}", "{recycle_s_norm,recycle_z_norm}"),
-        ("blocks.*.row_bias.{norm,proj}", "blocks.*.pair_to_sequence.{layernorm,linear}"),
-        ("blocks.*.row_attn_residual.norm", "blocks.*.layernorm_1"),
-        ("blocks.*.row_attn.{q,k,v}_proj", "blocks.*.seq_attention.proj", "split num_attention_heads"),
-        ("blocks.*.row_attn.{o,g}_proj", "blocks.*.seq_attention.{o,g}_proj"),
-        ("blocks.*.transition_residual.norm", "blocks.*.mlp_seq.mlp.0"),
-        ("blocks.*.transition.{up,down}_proj", "blocks.*.mlp_seq.mlp.{1,3}"),
-        ("blocks.*.outer_product.{norm,proj,pair_proj}", "blocks.*.sequence_to_pair.{layernorm,proj,o_proj}"),
-        ("blocks.*.pair_residuals.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_in"),
-        ("blocks.*.{outgoing,incoming}.{a,b}_proj", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_p"),
-        ("blocks.*.{outgoing,incoming}.{a,b}_gate", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_g"),
-        ("blocks.*.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_out"),
-        ("blocks.*.{outgoing,incoming}.{o_proj,o_gate}", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{z,g}"),
-        ("blocks.*.pair_residuals.{starting,ending}.norm", "blocks.*.{tri_att_start,tri_att_end}.layer_norm"),
-        ("blocks.*.{starting,ending}.bias_proj", "blocks.*.{tri_att_start,tri_att_end}.linear"),
-        (
-            "blocks.*.{starting,ending}.attention.{q,k,v,o,g}_proj",
-            "blocks.*.{tri_att_start,tri_att_end}.mha.linear_{q,k,v,o,g}",
-        ),
-        ("blocks.*.pair_residuals.pair_transition.norm", "blocks.*.mlp_pair.mlp.0"),
-        ("blocks.*.pair_transition.{up,down}_proj", "blocks.*.mlp_pair.mlp.{1,3}"),
-        *unread("structure_module.** trunk2sm_s trunk2sm_z"),
+        "blocks.*.{starting,ending}.attention.{q,k,v,o,g}_proj",
+        "blocks.*.{tri_att_start,tri_att_end}.mha.linear_{q,k,v,o,g}",
     ),
-    (
-        Head(
-            "Model",
-            (*OUTSIDE, *unread("distogram_head"), ("embed_tokens", "embedding")),
-            theirs="ForProteinFolding",
-            prefix="trunk.",
-        ),
-        Head(
-            "ForDistancePrediction",
-            (*OUTSIDE, ("classifier", "distogram_head"), ("model.embed_tokens", "embedding")),
-            theirs="ForProteinFolding",
-        ),
-        Head("Model", theirs="FoldingTrunk"),
-    ),
-    prefix="trunk.",
-    free="initializer_range",
+    ("blocks.*.pair_residuals.pair_transition.norm", "blocks.*.mlp_pair.mlp.0"),
+    ("blocks.*.pair_transition.{up,down}_proj", "blocks.*.mlp_pair.mlp.{1,3}"),
 )
-CONVERSIONS = [Conversion(TRUNK, head) for head in TRUNK.heads]
-# They change no number outside training.
-FREE = {"chunk_size", "residual_dropout", "pair_dropout"}
+STRUCTURE_ROWS = (
+    ("structure_module.{residue_proj,pair_proj}", "{trunk2sm_s,trunk2sm_z}"),
+    ("structure_module.{norm,pair_norm}", "structure_module.{layer_norm_s,layer_norm_z}"),
+    ("structure_module.{first_proj,update}", "structure_module.{linear_in,bb_update.linear}"),
+    ("structure_module.attention.q_proj", "structure_module.ipa.linear_q"),
+    ("structure_module.attention.{k,v}_proj", "structure_module.ipa.linear_kv", "split num_structure_heads"),
+    (
+        "structure_module.attention.{q_points,kv_points,pair_bias,o_proj,point_weights}",
+        "structure_module.ipa.{linear_q_points,linear_kv_points,linear_b,linear_out,head_weights}",
+    ),
+    (
+        "structure_module.{attention_norm,transition_norm}",
+        "structure_module.{layer_norm_ipa,transition.layer_norm}",
+    ),
+    (
+        "structure_module.transition.*.layers.{0,1,2}",
+        "structure_module.transition.layers.*.linear_{1,2,3}",
+    ),
+    (
+        "structure_module.torsions.{proj,first_proj,o_proj,layers.*.layers.0,layers.*.layers.1}",
+        "structure_module.angle_resnet.{linear_in,linear_initial,linear_out,layers.*.linear_1,layers.*.linear_2}",
+    ),
+)
+OTHER_ROWS = (
+    ("", "af2_to_esm", "unread"),
+    ("language_features.layer_weights", "esm_s_combine"),
+    ("language_features.{norm,up_proj,down_proj,residue_head}", "{esm_s_mlp.0,esm_s_mlp.1,esm_s_mlp.3,lm_head}"),
+    ("{embed_tokens,distogram_head,ptm_head}", "{embedding,distogram_head,ptm_head}"),
+    ("lddt_head.{0,1,2,3}", "lddt_head.{0,1,2,3}"),
+)
+ESMFOLD = Architecture(
+    "esm",
+    QkvFoldingConfig,
+    FIELDS,
+    WORDS,
+    (
+        *OTHER_ROWS,
+        *placed(ESM.rows, "language_features.encoder.", "esm."),
+        *placed((*TRUNK_ROWS, *STRUCTURE_ROWS), "", "trunk."),
+    ),
+    (Head("Model", theirs="ForProteinFolding"),),
+    # Stock has one rate of dropout in the trunk, and padding has no number.
+    free="initializer_range inv_freq_dtype pair_dropout classifier_dropout pad_token_id bos_token_id eos_token_id",
+    # How it is run, and a mask's large number.
+    inert="esm_type cpu_grad_checkpoint layer_drop inf use_cache classifier_dropout chunk_size",
+)
 
 
-def trunk_from_transformers(
-    stock: nn.Module,
-    model_class: type[Model] = QkvPairModel,  # type: ignore[assignment]  # the default of a type variable
-) -> Model:
-    """Return the folding trunk of a stock `EsmForProteinFolding`, or a bare `EsmFoldingTrunk`, as a qkv model.
+class FoldingConversion(Conversion):
+    """Convert a config that has the fields of a language model beside those of a fold."""
 
-    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head; a warning names the
-    parts that stay in the stock model. The stock `seq_feats` are `inputs_embeds` of ours, and bins of
-    `EsmFoldingTrunk.distogram` are `distance_bins`, new ones in each pass, so call ours once for each: with
-    `num_recycles=0`, and as `recycled` with the states of the call before. The stock `lm_head` reads
-    `last_hidden_state`. Without a table of residues (`embed_aa=False`) ours is of zeros.
+    def read(self, config: PreTrainedConfig) -> QkvConfig:
+        """Translate an official config to ours."""
+        theirs: Value = config
+        if theirs.esmfold_config is None:
+            raise ValueError("is_folding_model=False in a config of ESMFold; set is_folding_model=True")
+        ours: Value = super().read(config)
+        language: Value = LANGUAGE.read(config)
+        language.bos_token_id, language.eos_token_id = map(theirs.vocab_list.index, ("<cls>", "<eos>"))
+        language.dtype = "float16" if theirs.esmfold_config.fp16_esm else None
+        ours.language_model_config = complete_encoder(language.to_dict())
+        ours.language_model_ids = list(map(theirs.vocab_list.index, TOKENS))
+        return ours
 
-    Source: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
-    """
-    trunk, conversion = trunk_and_conversion(stock, model_class)
-    config, like = conversion.read(trunk.config), next(trunk.parameters())
-    weights = convert(conversion.rows, stock.state_dict(keep_vars=True), config, reading=True)
-    weights.setdefault(embedding(conversion), like.new_zeros(config.vocab_size, config.hidden_size))
-    weights = owned(weights, stock, copies=True)
-    model, unplaced = filled(model_class, conversion.theirs, config, weights, dtype=like.dtype)
-    check_tensors_placed(conversion.theirs, model_class.__name__, unplaced)
-    left = ", ".join(row.theirs[0].removesuffix(".**") for row in conversion.rows if not row.ours)
-    logger.warning(f"{model_class.__name__} holds the folding trunk of {conversion.theirs}, without {left}")
-    return model.train(trunk.training).to(like.device)
-
-
-@torch.no_grad()
-def trunk_to_transformers(model: QkvPreTrainedModel, stock: nn.Module) -> None:
-    """Write a folding trunk, and its head, into a stock `EsmForProteinFolding` or `EsmFoldingTrunk` of the same config.
-
-    All else in the stock model stays as it is: ESM-2, the structure module, other heads. A trunk of another config or
-    dtype is an error, as is a table of residues for which stock has no place.
-    """
-    trunk, conversion = trunk_and_conversion(stock, type(model))
-    names = (TRUNK.fields.keys() | TRUNK.words.keys()) - FREE
-    ours = {name: value for name, value in flat(model.config).items() if name in names}
-    lost, dtype = different(ours, flat(conversion.read(trunk.config))), next(trunk.parameters()).dtype
-    if model.dtype != dtype:
-        lost.append(f"dtype={model.dtype} would become {dtype}")
-    if lost:
-        raise ValueError(f"in this stock model {' and '.join(lost)}; give one of the same config and dtype")
-    weights, table = dict(model.state_dict()), embedding(conversion)
-    if not hasattr(stock, "embedding") and weights.pop(table).any():
-        raise ValueError(
-            f"{table} has vectors of residues, for which this {conversion.theirs} has no place; give one with "
-            "embed_aa=True"
-        )
-    for name, weight in convert(conversion.rows, weights, model.config, reading=False).items():
-        stock.get_parameter(name).copy_(weight)
+    def write(self, config: QkvConfig) -> PreTrainedConfig:
+        """Translate our config to the official one."""
+        ours: Value = config
+        if ours.language_model is None:
+            raise ValueError("language_model_config=None, where ESMFold has ESM-2")
+        language = LANGUAGE.write(ours.language_model).to_dict()
+        values = {**language, **self.written(config), "is_folding_model": True, "vocab_list": get_default_vocab_list()}
+        values[FOLDING]["fp16_esm"] = ours.language_model_config["dtype"] == "float16"
+        return EsmConfig(**values)
 
 
-def trunk_and_conversion(stock: nn.Module, model_class: type[nn.Module]) -> tuple[Any, Conversion]:
-    """Return the trunk of a stock model, and its conversion to a class of ours."""
-    theirs, ours = ({base.__name__ for base in each.__mro__} for each in (type(stock), model_class))
-    conversions = [each for each in CONVERSIONS if each.theirs in theirs]
-    if not conversions:
-        raise ValueError(
-            f"a folding trunk is in an EsmForProteinFolding, or is an EsmFoldingTrunk; this is a {type(stock).__name__}"
-        )
-    for conversion in conversions:
-        if conversion.ours in ours:
-            return getattr(stock, "trunk", stock), conversion
-    known = ", ".join(each.ours for each in conversions)
-    raise ValueError(f"{model_class.__name__} is no model of {conversions[0].theirs}'s trunk; give one of {known}")
-
-
-def embedding(conversion: Conversion) -> str:
-    """Return our name of the table of residues."""
-    return "embed_tokens.weight" if conversion.ours == QkvPairModel.__name__ else "model.embed_tokens.weight"
+CONVERSIONS_OF_FOLDING = [FoldingConversion(ESMFOLD, head) for head in ESMFOLD.heads]

@@ -15,10 +15,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
 from ..checks.keywords import cache_field
+from ..checks.pipeline_stage import is_elsewhere
 from ..context import LayerContext, Memory
 from ..execution import Plan, StackInputs, StackParts
 from ..masks.masking import AttentionMasks, GivenMask, PreparedMasks
-from ..pipeline_stage import is_elsewhere
 from ..position.hooks import Embedded
 from ..position.token_layout import MaskSizes, Packing
 from ..stack import Stack

@@ -15,7 +15,7 @@ from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepa
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import classify, reader_of
-from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, FOLDS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
@@ -68,8 +68,11 @@ def note_cut(reading: Reading, texts: Sequence[Any], length: int) -> Reading:
 
 def read_texts(source: Source, own: Any, second: str | None, options: Options) -> Reading:
     """Tokenize a text, or two."""
-    if second is not None and source.task == CONTACTS:
+    if second is not None and source.task in (CONTACTS, FOLDS):
         raise ValueError(f"pair={second!r} is not for {source.task}, which reads one chain; leave it out")
+    if source.task == FOLDS:
+        chain = source.tokenizer(own, add_special_tokens=False, return_tensors="pt")
+        return Reading(source.model, dict(chain), source.tokenizer)
     texts = [own["text"], own["text_pair"]] if isinstance(own, dict) else [own, *([second] if second else [])]
     given: dict[str, Any] = {"max_length": source.most_tokens, "truncation": True} if source.most_tokens else {}
     given |= {"is_split_into_words": True} if isinstance(own, list) else {}
@@ -159,6 +162,7 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "token-classification": read_texts,
     "fill-mask": read_texts,
     CONTACTS: read_texts,
+    FOLDS: read_texts,
     ANSWERS: read_texts,
     "translation": read_translation,
     "text-generation": read_prompt,

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qkv.modeling.pair.folding_loss import DISTANCES
 from qkv.scripts.attention.layers import Indices, Layers
 from qkv.scripts.attention_view.inputs import read_source
-from qkv.scripts.attention_view.page import page
+from qkv.scripts.attention_view.page import LEVELS, packed, page
 from qkv.scripts.attention_view.positions import token_labels
 from qkv.scripts.attention_view.reading import Reading, capture, rows_of
 from qkv.scripts.attention_view.stacks import Stack, fit
@@ -20,6 +21,7 @@ from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import OPTIONS
 from qkv.scripts.prediction.source import Source, open_source
 
+CONTACT = 8.0  # Å between two residues in contact
 BEST = 5  # tokens whose probability is shown in a step of generation
 LOADING = ("revision", "trust_remote_code")
 
@@ -29,7 +31,7 @@ class AttentionView:
     """Attention of a model for an input: a page in a notebook and in a file.
 
     `stacks` have the captured weights with the positions of queries and keys; `answer` is the prediction, `film` the
-    steps of generation, and `notes` name the parts of the input that are not shown.
+    steps of generation, `structure` the predicted fold, and `notes` name the parts of the input that are not shown.
     """
 
     title: str
@@ -37,12 +39,14 @@ class AttentionView:
     answer: str = ""
     notes: list[str] = field(default_factory=list)
     film: dict[str, Any] | None = None
+    structure: dict[str, Any] | None = None
 
     def page(self) -> tuple[str, list[str]]:
         """Return the page and its notes."""
         stacks, notes = fit(self.stacks)
         notes = [*self.notes, *notes]
-        return page(self.title, stacks, {"answer": self.answer, "notes": notes, "film": self.film}), notes
+        facts = {"answer": self.answer, "notes": notes, "film": self.film, "structure": self.structure}
+        return page(self.title, stacks, facts), notes
 
     def _repr_html_(self) -> str:
         return (
@@ -122,7 +126,8 @@ def view_of(title: str, reading: Reading, layers: Layers, heads: Indices) -> Att
     stacks = capture(reading, layers, heads)
     if any(float(stack.weights.min(initial=0)) < 0 for stack in stacks):
         reading.notes.append("Some weights are below zero, as linear attention has them; maps show them in orange")
-    return AttentionView(title, stacks, answer_of(reading), reading.notes, film_of(reading, stacks))
+    film, structure = film_of(reading, stacks), structure_of(reading)
+    return AttentionView(title, stacks, answer_of(reading), reading.notes, film, structure)
 
 
 def answer_of(reading: Reading) -> str:
@@ -134,7 +139,31 @@ def answer_of(reading: Reading) -> str:
     if isinstance(logits, Tensor) and logits.dim() == 2 and names and logits.shape[1] == len(names) > 1:
         share, index = logits[reading.row].float().softmax(-1).max(-1)
         return f"Predicted: {names.get(int(index), int(index))}, {float(share):.1%}"
+    if (fold := structure_of(reading)) is not None:
+        return f"Folded: pLDDT {sum(fold['plddt']) / len(fold['plddt']):.0f}, pTM {fold['ptm']:.2f}"
     return ""
+
+
+def structure_of(reading: Reading) -> dict[str, Any] | None:
+    """Return CA of each residue in Å with pLDDT, and the probability that two residues are at most 8 Å apart.
+
+    None for a model that does not fold.
+    """
+    outputs: Any = reading.outputs
+    if getattr(outputs, "plddt", None) is None:
+        return None
+    row, ids = reading.row, reading.own("input_ids")
+    real = reading.own("attention_mask").bool() if "attention_mask" in reading.inputs else torch.ones_like(ids).bool()
+    distances = outputs.distogram_logits[row][real][:, real].float().softmax(-1)
+    near = torch.linspace(*DISTANCES, distances.shape[-1] - 1) <= CONTACT
+    shares = distances[..., :-1][..., near.to(distances.device)].sum(-1).cpu().numpy()
+    return {
+        "labels": token_labels(ids[real].tolist(), reading.tokenizer),
+        "points": outputs.positions[row, real, 1].float().cpu().numpy().round(2).tolist(),
+        "plddt": (100 * outputs.plddt[row, real, 1]).round().int().tolist(),
+        "ptm": float(outputs.ptm[row]),
+        "contacts": packed((shares * LEVELS).round().astype("u1")),
+    }
 
 
 def film_of(reading: Reading, stacks: Sequence[Stack]) -> dict[str, Any] | None:

@@ -18,7 +18,8 @@ class Head:
         hub: The Hub's name of its task, for cards; None where the Hub has none.
         inputs: Kind of its inputs: text, choice, pair (image and text), image, scene, audio, or ctc (audio, frame by
             frame).
-        targets: Names of its targets, each one for every row (B), token (T), pair of tokens (P) or patch (N).
+        targets: Names of its targets, each one for every row (B), token (T), pair of tokens (P), patch (N) or
+            atom of a residue (A).
         has_pipeline: Whether transformers has a pipeline of the name of its task.
     """
 
@@ -64,6 +65,7 @@ HEADS = (
     Head("ForPreTraining", "AutoModelForPreTraining", "", None, "text", {"labels": "T", "next_sentence_label": "B"},
          has_pipeline=False),
     Head("ForContactPrediction", "AutoModel", "contact-prediction", None, "text", PAIRS, has_pipeline=False),
+    Head("FoldingModel", "AutoModel", "protein-folding", None, "text", {"labels": "A"}, has_pipeline=False),
     Head("Model", "AutoModel", "", "feature-extraction", has_pipeline=False),
     Head("TextEncoder", "AutoModelForTextEncoding", "", "feature-extraction", has_pipeline=False),
 )  # fmt: skip

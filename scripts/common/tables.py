@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 # Metrics that are not shares, and so not in percent.
-PLAIN = "loss perplexity bits_per_byte bits_per_pixel bits_per_event mae rmse pearson spearman bleu chrf".split()
+PLAIN = "loss perplexity bits_per_byte bits_per_pixel bits_per_event mae rmse rmsd pearson spearman bleu chrf".split()
 SECONDS = "seconds"
 
 

@@ -260,6 +260,11 @@ def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
     return next(iter([*called, *(column for column in columns if role == column.kind == "class")]), None)
 
 
+def of_kind(columns: Sequence[Column], kind: str) -> Column | None:
+    """Return the first column of a kind."""
+    return next((column for column in columns if column.kind == kind), None)
+
+
 def longest(columns: Sequence[Column]) -> Column | None:
     """Return the column with the longest texts."""
     texts = [column for column in columns if column.kind == "text"]

@@ -72,6 +72,10 @@ class Corpus(DataSet):
         return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 
+class FoldedChains(Corpus):
+    """A corpus of proteins, a letter for each residue; targets are the positions of their atoms, as JSON."""
+
+
 @dataclass(frozen=True)
 class PromptedCorpus:
     """A corpus whose targets are grids of tokens, such as images and tunes, that a decoder generates after a prompt.

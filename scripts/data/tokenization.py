@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from qkv.configuration.configuration_folding import RESIDUES
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.recipes.schema import Recipe
@@ -158,9 +159,18 @@ def wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
     return tokenizer
 
 
+def residues(texts: Sequence[str], size: int) -> Tokenizer:
+    """Make a token of each amino acid, numbered as models that fold have them; other letters are X."""
+    letters = {letter: number for number, letter in enumerate(RESIDUES)}
+    tokenizer = Tokenizer(models.WordLevel(vocab=letters, unk_token=RESIDUES[-1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
 MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
     "bpe": byte_level_bpe, "wordpiece": wordpiece, "characters": characters, "words": whole_words,
-    "bytes": single_bytes,
+    "bytes": single_bytes, "residues": residues,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Corpus, Splits, prefixed
 from qkv.scripts.data.text_columns import partners_of
+from qkv.scripts.example_data.peptides import fold
 from qkv.scripts.lab.example_baselines import PROMPTED, Baselines, evaluated, support_vectors
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
@@ -21,6 +22,7 @@ from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
+from qkv.scripts.tasks.protein_folding import ALPHA, ProteinFolding
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression
@@ -204,6 +206,20 @@ def contact_frequencies(task: ContactPrediction) -> Baselines:
     return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
 
 
+def one_segment(task: ProteinFolding) -> Baselines:
+    """Fold every chain into one helix, or into one strand, whatever its residues are."""
+    scores: Baselines = {}
+    for name, letter in {"one helix": "A", "one strand": "V"}.items():
+        scores[name] = {}
+        for split, examples in task.splits.items():
+            labels = examples.columns["labels"][:, :, ALPHA].numpy()
+            true = [own[:length] for own, length in zip(labels, examples.lengths, strict=True)]
+            segments = [{"ca": fold([letter * len(own)])[0][:, ALPHA], "plddt": np.ones(len(own))} for own in true]
+            found = measure(task.metrics, segments, true)
+            scores[name][split] = {metric: found[metric] for metric in ("lddt_ca", "rmsd")}
+    return scores
+
+
 BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TargetLM: lambda task: {},
     CausalLM: lambda task: byte_ngram(task.corpus),
@@ -213,6 +229,7 @@ BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TextRegression: lambda task: linear_regression(task.corpus, task.metrics),
     TokenClassification: frequent_tags,
     ContactPrediction: contact_frequencies,
+    ProteinFolding: lambda task: one_segment(task) if task.data.name == "peptides" else {},
     ImageClassification: lambda task: support_vectors(task.train, task.splits) if task.data.name == "digits" else {},
     Seq2Seq: lambda task: copy_source(task.corpus, task.metrics),
 }

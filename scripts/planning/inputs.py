@@ -121,6 +121,7 @@ SHAPES: dict[str, Callable[[Any, Sizes], tuple[int, ...]]] = {
     # An encoder predicts nothing for the first and the last token.
     "P": lambda config, sizes: (max(sizes["tokens"] - 2 * (config.model_type != "qkv_pair"), 0),) * 2,
     "N": lambda config, sizes: (prod(config.grid),),
+    "A": lambda config, sizes: (sizes["tokens"], 14, 3),
 }
 
 

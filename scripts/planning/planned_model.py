@@ -23,7 +23,7 @@ from qkv.scripts.planning import inputs as examples
 from qkv.scripts.planning.inputs import Inputs, Sizes
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
-from qkv.scripts.recipes.keys import merged
+from qkv.scripts.recipes.fields.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.tasks import contrastive
 from qkv.scripts.training.pretrained import pretrained_config

@@ -12,7 +12,7 @@ from qkv.scripts.data.loading import read
 from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.text_columns import MULTI_LABEL
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, ROLES, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, FOLDS, LONGEST, ROLES, Source
 from qkv.scripts.recipes.loading import build, changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
@@ -29,6 +29,7 @@ USUAL: dict[str, dict[str, list[str]]] = {
     "translation": {"column": [*NAMES["source"], *NAMES["text"]], "target": NAMES["target"]},
     ANSWERS: {"column": NAMES["context"], "pair": NAMES["question"], "label": NAMES["answers"]},
     CONTACTS: {"column": NAMES["chain"], "label": ["structure"]},
+    FOLDS: {"column": NAMES["chain"], "label": NAMES["coordinates"]},
     "image-classification": {"label": NAMES["class"]},
     "zero-shot-image-classification": CAPTIONS,
     "automatic-speech-recognition": CAPTIONS,
@@ -64,7 +65,7 @@ def recipe_of(source: Source, options: Options) -> Recipe:
         fields = source.record["recipe"] | fields | {"text": text}
     else:
         most = source.most_tokens if source.medium == "text" else None
-        length = most if most and source.task in (CONTACTS, ANSWERS) else min(most or LONGEST, LONGEST)
+        length = most if most and source.task in (CONTACTS, ANSWERS, FOLDS) else min(most or LONGEST, LONGEST)
         fields |= {"name": "", "title": "", "data": source.name, "architecture": source.architecture}
         fields |= {"text": {"length": length, "tokenizer": "characters"}}
     if source.task == "text-classification":

@@ -19,11 +19,13 @@ from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, FOLDS, LONGEST, Source
+from qkv.scripts.prediction.structures import predict_structures, read_protein
 from qkv.scripts.tasks.question_answering import best_spans, windows_of
 from qkv.scripts.tasks.token_classification import first_tokens
 
 THRESHOLD = 0.5
+CHAINS: dict[str, Callable[[Any, Source], str]] = {CONTACTS: read_chain, FOLDS: read_protein}
 CHUNK = 128  # inputs that are open at a time
 
 
@@ -90,8 +92,8 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     """Return a text, for tags also a list of words, for masked language models one with a mask, or a chain."""
     if source.task == "token-classification" and (not isinstance(value, str) or value.startswith("[")):
         return as_list(value)
-    if source.task == CONTACTS:
-        return read_chain(value, source)
+    if source.task in CHAINS:
+        return CHAINS[source.task](value, source)
     text = check_text(value)
     if source.task == "fill-mask":
         mask = source.tokenizer.mask_token
@@ -233,4 +235,5 @@ PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Record
     "automatic-speech-recognition": transcribe,
     CONTACTS: predict_contacts,
     ANSWERS: answer_questions,
+    FOLDS: predict_structures,
 }

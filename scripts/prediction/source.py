@@ -16,7 +16,7 @@ from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, Head, head_for
 from qkv.scripts.common.words import either
 
-CONTACTS, ANSWERS = "contact-prediction", "question-answering"
+CONTACTS, ANSWERS, FOLDS = "contact-prediction", "question-answering", "protein-folding"
 TASKS = {head.task: head for head in HEADS if head.task}
 ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
 LONGEST = 512  # tokens of a text, for models that no run of ours has made

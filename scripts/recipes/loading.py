@@ -15,7 +15,7 @@ from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, head_for
 from qkv.scripts.common.words import check_known, did_you_mean, nearest
 from qkv.scripts.recipes.fields.aliases import resolve
-from qkv.scripts.recipes.keys import GROUPS, flat, recipe_fields, tree, types_of
+from qkv.scripts.recipes.fields.keys import GROUPS, flat, recipe_fields, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent

@@ -39,7 +39,7 @@ class Text:
 
     Args:
         tokenizer: `bpe` over bytes (GPT-2), `wordpiece` over words (BERT), `characters`, `words` or the 256 `bytes`,
-            trained on the training split; or the folder or Hub id of a trained tokenizer.
+            trained on the training split; the amino acids, `residues`; or the folder or Hub id of a trained tokenizer.
         vocab_size (tokens): Size of a trained tokenizer, or what the texts have where that is less.
         length (tokens): Maximum length of a row.
         mask (share of the tokens): Tokens that masked language modeling predicts.

@@ -25,6 +25,7 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.tasks.fold_scores import fold_counts, fold_scores, folds
 from qkv.scripts.tasks.squad import question_counts, question_scores, squad
 
 MISSED = ""  # the predicted class of a word that the model did not read
@@ -166,7 +167,11 @@ def contact_scores(sums: Any) -> Scores:
 
 
 # The terms of a row in sums, and the metric of such sums.
-SUMMED: dict[str, Any] = {"contacts": (contact_counts, contact_scores), "squad": (question_counts, question_scores)}
+SUMMED: dict[str, Any] = {
+    "contacts": (contact_counts, contact_scores),
+    "folds": (fold_counts, fold_scores),
+    "squad": (question_counts, question_scores),
+}
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
     "accuracy": accuracy_score,
@@ -187,6 +192,7 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
     "seqeval": seqeval,
     "average_precision": average_precision,
     "contacts": contacts,
+    "folds": folds,
     "squad": squad,
 }
 STRING, NUMBER = Value("string"), Value("float64")
@@ -197,6 +203,7 @@ TYPES: dict[str, list[tuple[Any, Any]]] = {
     "squad": [(STRING, List(STRING))],
     **dict.fromkeys(("seqeval", "multi_label"), [(List(STRING), List(STRING))]),
     "contacts": [(List(List(NUMBER)), List(List(NUMBER)))],
+    "folds": [({"ca": List(List(NUMBER)), "plddt": List(NUMBER)}, List(List(NUMBER)))],
     "average_precision": [(BOXES | {"scores": List(NUMBER)}, BOXES)],
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from qkv import modeling
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
+from qkv.scripts.data.corpus import Corpus, FoldedChains, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.questions import AnsweredQuestions, read_questions
 from qkv.scripts.data.text_columns import (
@@ -19,6 +19,7 @@ from qkv.scripts.data.text_columns import (
 )
 from qkv.scripts.example_data import documentation, shapes, synthetic_text
 from qkv.scripts.example_data.digits import digit_drawings, digits
+from qkv.scripts.example_data.peptides import peptides
 from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
@@ -32,6 +33,7 @@ from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
+from qkv.scripts.tasks.protein_folding import ProteinFolding, read_folded
 from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task
@@ -47,6 +49,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
     TaggedWords: {"associative-recall": synthetic_text.associative_recall},
     SecondaryStructures: {"rna-folds": rna_folds},
+    FoldedChains: {"peptides": peptides},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
@@ -87,6 +90,7 @@ LEARNING = (
     Learning("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
     Learning("ForQuestionAnswering", AnsweredQuestions, QuestionAnswering, read_questions),
     Learning("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
+    Learning("FoldingModel", FoldedChains, ProteinFolding, read_folded),
     Learning("ForConditionalGeneration", Corpus, text_to_text, read_corpus),
 )
 

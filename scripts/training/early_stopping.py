@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from qkv.scripts.recipes.schema import Output
 
 # Metrics to minimise.
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse")
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse", "rmsd")
 
 
 @dataclass

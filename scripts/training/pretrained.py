@@ -13,7 +13,7 @@ from qkv.modeling.conversion.files import quiet
 from qkv.scripts.common.phases import say
 from qkv.scripts.conversion.checkpoint import CERTIFICATE, certified_copy
 from qkv.scripts.data.pretrained import OWN_FIELDS, most_tokens, pretrained_folder
-from qkv.scripts.recipes.keys import merged
+from qkv.scripts.recipes.fields.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 

@@ -18,7 +18,7 @@ from qkv.scripts.common.environment import commit, data_name, processor, version
 from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.data.splits.seen import HASHES
 from qkv.scripts.data.tokenization import truncated_sentence
-from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.fields.keys import flat
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task, fingerprint_of

@@ -20,7 +20,7 @@ from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.seen import write_seen
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
-from qkv.scripts.recipes.keys import merged
+from qkv.scripts.recipes.fields.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
@@ -48,7 +48,7 @@ CURVE = "curve.png"
 FEW_ROWS = 30  # by fewer the best step is chosen at random
 UNBALANCED = 3  # times the rarest class that the most frequent has
 # The architectures that can be trained; the dual encoder has no head.
-TRAINED = [name for name in modeling.__all__ if "For" in name or name == "QkvDualEncoderModel"]
+TRAINED = [name for name in modeling.__all__ if "For" in name or name in ("QkvDualEncoderModel", "QkvFoldingModel")]
 
 
 @dataclass

@@ -70,6 +70,11 @@ def speech() -> AttentionView:
     return view_of("speech", reading, None, None)
 
 
+def fold() -> AttentionView:
+    model = sharp(qkv.QkvFoldingModel(tiny.folding(vocab_size=26)))
+    return view_of("fold", Reading(model, {"input_ids": torch.arange(12)[None] % 20}, Words()), None, None)
+
+
 def hostile() -> AttentionView:
     model = sharp(qkv.QkvDecoderForCausalLM(tiny.decoder()))
     reading = Reading(model, {"input_ids": torch.arange(10)[None]}, HostileTokenizer(), prompt=4, last=[0])
@@ -96,5 +101,6 @@ TABS = {
     "image": ["Picture", "Matrix", "Overview"],
     "boxes": ["Picture", "Matrix", "Overview"],
     "speech": ["Sound", "Matrix", "Generation", "Overview"],
+    "fold": ["Structure", "Tokens", "Matrix", "Overview"],
     "hostile": ["Tokens", "Matrix", "Generation", "Overview"],
 }

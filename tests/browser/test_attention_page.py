@@ -50,6 +50,23 @@ def test_every_view_fits_its_device(name: str, device: str, page_of: Open) -> No
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_a_chain_is_turned_by_the_mouse_and_named_by_the_map(page_of: Open) -> None:
+    page = page_of("fold")
+    drawn = "document.querySelector('canvas.space').toDataURL()"
+    before, place = page.evaluate(drawn), page.locator("canvas.space").bounding_box()
+    page.mouse.move(place["x"] + 50, place["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(place["x"] + 150, place["y"] + 90, steps=3)
+    page.mouse.up()
+    turned = page.evaluate(drawn)
+    page.locator("canvas.space").press("ArrowLeft")
+    assert len({before, turned, page.evaluate(drawn)}) == 3
+    page.locator("canvas.map").press("ArrowRight")
+    points = example("fold").structure["points"]
+    far = sum((one - other) ** 2 for one, other in zip(*points[:2], strict=True)) ** 0.5
+    assert f"{far:.1f} Å apart" in status(page)
+
+
 def test_keys_move_queries_layers_and_heads(page_of: Open) -> None:
     page = page_of("translation")
     view = example("translation")

@@ -24,7 +24,7 @@ from qkv.modeling.pair.outer_product import OUTER_PRODUCTS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
 from qkv.modeling.recurrent.cells import CELLS
-from qkv.scripts.recipes.keys import explained
+from qkv.scripts.recipes.fields.keys import explained
 
 # {axes whose words are the rows of one table: the table}
 TABLES: dict[str, dict[str, Any]] = {

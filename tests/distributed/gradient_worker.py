@@ -172,6 +172,16 @@ def chains(kinds: int, further: Callable[[int, int], Example] = lambda row, leng
     return rows
 
 
+def peptides() -> list[Example]:
+    """Chains with positions of backbones, of which some atoms are unknown."""
+    generator, rows = torch.Generator().manual_seed(3), []
+    for row, length in enumerate(CHAINS):
+        places = 4 * torch.randn(length, 4, 3, generator=generator)
+        places[:: row + 2, 3] = -100
+        rows.append({"input_ids": [token % 20 for token in ids(length, row)], "labels": places})
+    return rows
+
+
 def contacts() -> list[Example]:
     return chains(2)
 
@@ -249,6 +259,7 @@ TASKS = {
     "contacts": unsmoothed(
         "PairForContactPrediction", tiny.pair, "esmfold", contacts, fields={"initializer_range": 0.3}
     ),
+    "peptides": task("FoldingModel", tiny.folding, "recycled", peptides, fields=UNDROPPED | {"structure_dropout": 0.0}),
     "distances": task("PairForDistancePrediction", tiny.pair, "evoformer", distances, fields=UNDROPPED),
     "residues": task("PairForMaskedLM", tiny.pair, "evoformer", masked_alignments, fields=UNDROPPED),
     "residue classes": task("PairForTokenClassification", tiny.pair, "plain", tagged),

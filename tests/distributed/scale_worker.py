@@ -94,6 +94,7 @@ CASES = {
     "encoder-decoder": TASKS["seq2seq"],
     "vit": TASKS["images"],
     "answers": TASKS["spans"],
+    "peptides": TASKS["peptides"],
     "alibi": examples.task("DecoderForCausalLM", tiny.decoder, "bloom", examples.next_words),
     "t5": examples.task("EncoderDecoderForConditionalGeneration", tiny.encoder_decoder, "t5", examples.translations),
     "normed heads": examples.task("DecoderForCausalLM", tiny.decoder, "neox", examples.next_words),

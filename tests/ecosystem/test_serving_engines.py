@@ -37,6 +37,7 @@ NOT_SERVED = {
     "QkvDetectionConfig": "a layer attends to two sequences",
     "QkvRecurrentConfig": "has no attention of transformers",
     "QkvPairConfig": "a layer attends to pairs",
+    "QkvFoldingConfig": "a layer attends to pairs",
     "QkvImageEncoderConfig": "reads no text",
     "QkvAudioEncoderConfig": "reads no text",
     "QkvDualEncoderConfig": "holds two models",
@@ -172,6 +173,7 @@ def reason(config: Any) -> str:
 FAMILIES = [
     *(tiny.encoder_decoder(), tiny.speech_encoder_decoder(), tiny.detector(), tiny.recurrent()),
     *(tiny.image_encoder(), tiny.audio_encoder(), tiny.dual_encoder(), tiny.decoder(), tiny.encoder(), tiny.pair()),
+    tiny.folding(),
 ]
 
 

@@ -20,7 +20,7 @@ from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.formats.readers import Row, delimiter_of, read_rows
 from qkv.scripts.data.image import upright_image
-from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.fields.keys import flat
 from qkv.scripts.recipes.loading import load
 
 RATE = 16_000

@@ -1,5 +1,6 @@
 """Simpler methods: each against a figure that one can work out, or a slow version of itself."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.data.corpus import Corpus, FoldedChains, paired
 from qkv.scripts.data.examples import Columns
 from qkv.scripts.data.text_columns import SecondaryStructures, TaggedWords
+from qkv.scripts.example_data.peptides import fold
 from qkv.scripts.lab import baselines
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
+from qkv.scripts.tasks.protein_folding import ProteinFolding
 from qkv.scripts.tasks.text_classification import TextRegression
 from qkv.scripts.tasks.token_classification import TokenClassification
 from recipes import recipe_of
@@ -88,3 +91,16 @@ def test_tasks_have_the_baselines_of_their_kind() -> None:
     assert found["how often two residues pair at their distance"]["test"]["precision_l5"] == 1
     regression.data = replace(regression.data, stream=print)
     assert baselines.baselines(regression) == {} == baselines.baselines(task())
+
+
+def test_one_segment_is_right_where_a_chain_is_one() -> None:
+    recipe = recipe_of(architecture="QkvFoldingModel", text=dict(tokenizer="residues", length=32))
+    chains = {"train": ["AELK", "VIYF"], "test": ["AELKMQ", "VIYFWT"]}
+    placed = {name: [json.dumps(fold([chain])[0].tolist()) for chain in own] for name, own in chains.items()}
+    found = baselines.baselines(ProteinFolding(recipe, FoldedChains("peptides", "t", "s", chains, targets=placed)))
+    assert found["one helix"]["test"].keys() == {"lddt_ca", "rmsd"}
+    for segment in found.values():  # one chain of two is right
+        assert 0.5 < segment["test"]["lddt_ca"] < 1 and segment["test"]["rmsd"] > 0.5
+    alone = FoldedChains("peptides", "t", "s", {"test": chains["test"][:1]}, targets={"test": placed["test"][:1]})
+    helix = baselines.baselines(ProteinFolding(recipe, alone))["one helix"]["test"]
+    assert helix == {"lddt_ca": 1, "rmsd": pytest.approx(0, abs=1e-4)}

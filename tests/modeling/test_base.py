@@ -1,6 +1,7 @@
 """Every family starts and describes itself as transformers expects; ties are in `test_contract.py`."""
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -12,12 +13,14 @@ import tiny
 from comparison import decoder
 from qkv.modeling.attention import Gate
 from qkv.modeling.base import QkvPreTrainedModel
+from qkv.modeling.modeling_pair import PairHead
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
 pytestmark = pytest.mark.upstream
 
 CASES = {case.model_class.__name__: case for case in reversed(tiny.CASES)}
+PAIRS = qkv.QkvPairModel, PairHead  # models of residues and their pairs, folds among them
 INPUTS = {"Image": "pixel_values", "Detection": "pixel_values", "Audio": "input_features", "Speech": "input_features"}
 
 
@@ -34,8 +37,8 @@ def test_flags(name):
     assert model.supports_gradient_checkpointing
     assert model._supports_sdpa == attends
     # A bias for each pair of residues takes gradients, which flex attention sums up one by one.
-    assert model._supports_flex_attn == (attends and "Pair" not in name)
-    assert model._supports_flash_attn == (attends and "Pair" not in name)
+    assert model._supports_flex_attn == (attends and not isinstance(model, PAIRS))
+    assert model._supports_flash_attn == (attends and not isinstance(model, PAIRS))
     assert set(model._no_split_modules) <= {type(module).__name__ for module in model.modules()}
     read = next((given for kind, given in INPUTS.items() if name.startswith(f"Qkv{kind}")), "input_ids")
     assert type(model).main_input_name == read
@@ -65,6 +68,8 @@ def test_initialisation(case, spread):
             assert torch.equal(parameter, torch.ones_like(parameter)), key
         elif key.endswith("bias") or "mask_token" in key or key.removesuffix(".weight") in gates:
             assert torch.equal(parameter, torch.zeros_like(parameter)), key
+        elif key.endswith("point_weights"):
+            assert torch.allclose(parameter.exp(), torch.full_like(parameter, math.e - 1)), key
         elif parameter.numel() > 900:
             assert abs(parameter.std().item() / spread - 1) < 0.1, key
             assert abs(parameter.mean().item()) < 4 * spread / parameter.numel() ** 0.5, key

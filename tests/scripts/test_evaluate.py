@@ -16,7 +16,7 @@ import stock_folders
 from qkv.scripts.cli import main
 
 Runs = Callable[[str], Path]
-FAST = ("classes", "tags", "texts", "images", "folds")
+FAST = ("classes", "tags", "texts", "images", "folds", "proteins")
 FEW = "resamples=20"
 kinds = pytest.mark.parametrize(
     "kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS]

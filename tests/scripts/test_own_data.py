@@ -22,6 +22,7 @@ from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.denoising import Denoising
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.protein_folding import ProteinFolding
 from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.registry import load
 from qkv.scripts.tasks.seq2seq import MultitaskSeq2Seq, Seq2Seq
@@ -37,7 +38,7 @@ TASKS: dict[str, type[Task]] = {
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
     **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), QuestionAnswering),
-    "folds": ContactPrediction, "encoder-folds": ContactPrediction, "denoised": Denoising, "tasks": MultitaskSeq2Seq,
+    "proteins": ProteinFolding, "folds": ContactPrediction, "encoder-folds": ContactPrediction, "denoised": Denoising, "tasks": MultitaskSeq2Seq,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")
@@ -96,7 +97,7 @@ KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search
 
 
 def test_all_kinds_are_seen() -> None:
-    assert len(KINDS) == 9 and len({task for _, task, _ in KINDS}) == 8 and PAGE.count(", for `") == 9
+    assert len(KINDS) == 10 and len({task for _, task, _ in KINDS}) == 9 and PAGE.count(", for `") == 10
 
 
 @pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])

@@ -73,6 +73,7 @@ SLOW = [
     ("shapes-captions text.made=40 {other}", "attention.png"),
     ("long-range text.made=40 text.symbols=4 text.length=32 {other}", "tokenizer.json"),
     ("shapes-detect text.made=20 text.evaluated=12 {other}", "objects.png queries.png"),
+    ("fold-peptides text.made=40 text.evaluated=3 {other}", "structures.png"),
     ("fold-toy text.made=40 text.evaluated=3 {other}", "contacts.png"),
 ]
 

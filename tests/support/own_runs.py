@@ -15,6 +15,7 @@ from PIL import Image
 
 from qkv.scripts.cli import main
 from qkv.scripts.data.audio import write_wav
+from qkv.scripts.example_data.peptides import TORSIONS, fold
 from sine_waves import tone
 
 WORDS = "warm dull bright poor naïve façade great slow".split()
@@ -41,6 +42,7 @@ KINDS: dict[str, list[str]] = {
     "decoder-answers": [*SMALL, "text.length=32", "architecture=QkvDecoderForQuestionAnswering"],
     "seq2seq-answers": [*SMALL, "text.length=32", "architecture=QkvEncoderDecoderForQuestionAnswering"],
     "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
+    "proteins": ["model.structure_hidden_size=8", "model.num_structure_layers=2", *SMALL],
     "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
 
@@ -54,6 +56,14 @@ def hairpin(stem: list[str], loop: list[str]) -> dict[str, Any]:
     back = [dict(zip("ACGU", "UGCA", strict=True))[letter] for letter in reversed(stem)]
     structure = "(" * len(stem) + "." * len(loop) + ")" * len(stem)
     return {"sequence": "".join([*stem, *loop, *back]), "structure": structure}
+
+
+def peptide(random: Random) -> dict[str, Any]:
+    """A chain with the positions of its backbone, of which one atom is unknown."""
+    chain = "".join(random.choices("".join(TORSIONS), k=random.randrange(6, 12)))
+    positions = fold([chain])[0].round(3).tolist()
+    positions[2][3] = None
+    return {"sequence": chain, "coordinates": positions}
 
 
 def asked(text: str, number: int) -> dict[str, Any]:
@@ -90,6 +100,7 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), asked(both[0], number)),
             "folds": hairpin(stem, loop),
             "encoder-folds": hairpin(stem, loop),
+            "proteins": peptide(random) if kind == "proteins" else {},
         }[kind])  # fmt: skip
     return made
 

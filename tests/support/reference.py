@@ -1072,3 +1072,81 @@ def relative_positions(positions, bins):
     Source: Jumper et al. 2021, supplement, algorithms 4 and 5
     """
     return [[min(max(int(q - p), -bins), bins) + bins + 1 for q in positions] for p in positions]
+
+
+def frame_of(nitrogen, alpha, carbon):
+    """Rotation and translation of the frame that three atoms span: 3 x (3,) -> (3, 3), (3,).
+
+    Source: Jumper et al. 2021, supplement, algorithm 21
+    """
+    first = (carbon - alpha) / (carbon - alpha).pow(2).sum().sqrt()
+    second = (nitrogen - alpha) - first * (first * (nitrogen - alpha)).sum()
+    second = second / second.pow(2).sum().sqrt()
+    (a, b, c), (d, e, f) = first, second
+    third = torch.stack([b * f - c * e, c * d - a * f, a * e - b * d])
+    return torch.stack([first, second, third], dim=1), alpha
+
+
+def seen_from(rotation, shift, point):
+    """A point in the coordinates of a frame: R^T (x - t)."""
+    moved = point - shift
+    return torch.stack([sum(rotation[k, i] * moved[k] for k in range(3)) for i in range(3)])
+
+
+def frame_aligned_point_error(rotations, shifts, points, true_rotations, true_shifts, true_points, due):
+    """Mean over due pairs of frame i and point j of min(10, sqrt(|d_ij|^2 + 1e-4)) / 10.
+
+    Source: Jumper et al. 2021, supplement, algorithm 28
+    """
+    errors = []
+    for i, j in itertools.product(range(len(rotations)), range(len(points))):
+        if due[i, j]:
+            there = seen_from(true_rotations[i], true_shifts[i], true_points[j])
+            square = (seen_from(rotations[i], shifts[i], points[j]) - there).pow(2).sum()
+            errors.append((square + 1e-4).sqrt().clamp(max=10) / 10)
+    return sum(errors) / len(errors)
+
+
+def invariant_point_attention(
+    query, key, value, query_points, key_points, value_points, bias, pair, rotations, shifts, weight, real
+):
+    """One head: values, points seen by the reader, their norms, and pairs, each read by the same weights.
+
+    Source: Jumper et al. 2021, supplement, algorithm 22, with 1e-8 in the norm
+    Shapes: (L, K), (L, K), (L, V), 3 x (L, P, 3), (L, L), (L, L, C), (L, 3, 3), (L, 3), (), (L,)
+    """
+    places = [[[rotations[i] @ point + shifts[i] for point in row] for i, row in enumerate(each)]
+              for each in (query_points, key_points, value_points)]  # fmt: skip
+    count, rows = len(query_points[0]), []
+    others = [j for j in range(len(query)) if real[j]]
+    for i in range(len(query)):
+        scores = []
+        for j in others:
+            squares = sum((q - k).pow(2).sum() for q, k in zip(places[0][i], places[1][j], strict=True))
+            content = (query[i] * key[j]).sum() / math.sqrt(query.shape[-1]) + bias[i, j]
+            scores.append((content - weight * math.sqrt(2 / (9 * count)) / 2 * squares) / math.sqrt(3))
+        shares = softmax(torch.stack(scores))
+        read = [sum(share * places[2][j][p] for share, j in zip(shares, others, strict=True))
+                for p in range(len(value_points[0]))]  # fmt: skip
+        near = torch.stack([seen_from(rotations[i], shifts[i], point) for point in read])
+        own = [sum(share * each for share, each in zip(shares, rows_of, strict=True))
+               for rows_of in ([value[j] for j in others], [pair[i, j] for j in others])]  # fmt: skip
+        rows.append((own[0], near, (near.pow(2).sum(-1) + 1e-8).sqrt(), own[1]))
+    return [torch.stack(each) for each in zip(*rows, strict=True)]
+
+
+def local_distance_test(points, true_points, known):
+    """Share of distances below 15 to known others that are right within 0.5, 1, 2 and 4: 2 x (L, 3) -> L numbers.
+
+    Source: Jumper et al. 2021, supplement, §1.9.6
+    """
+    scores = []
+    for i in range(len(points)):
+        hits = []
+        for j in range(len(points)):
+            true = (true_points[i] - true_points[j]).pow(2).sum().sqrt()
+            if i != j and known[i] and known[j] and true < 15:
+                error = abs((points[i] - points[j]).pow(2).sum().sqrt() - true)
+                hits += [float(error < limit) for limit in (0.5, 1, 2, 4)]
+        scores.append(sum(hits) / max(len(hits), 1))
+    return scores

@@ -93,6 +93,13 @@ def pair(kind: str = "evoformer", **fields: Any) -> configs.QkvPairConfig:
     return made("Pair", "pair", kind, SIZES, sizes, bins, {"vocab_size": VOCABULARY, **IDS}, fields)
 
 
+def folding(kind: str = "recycled", **fields: Any) -> configs.QkvFoldingConfig:
+    sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20}
+    bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
+    ids = {"language_model_ids": [i % 40 for i in range(VOCABULARY)]} if kind == "esmfold" else {}
+    return made("Folding", "folding", kind, SIZES, sizes, bins, {"vocab_size": VOCABULARY, **IDS, **ids}, fields)
+
+
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
     """Rows of random tokens, none of them special; all but the first row padded on the right, more and more."""
     generator = torch.Generator().manual_seed(seed)
@@ -223,6 +230,16 @@ def known_distances() -> dict[str, Tensor]:
 
 def residue_labels() -> dict[str, Tensor]:
     return {**text(), "labels": masked_labels()}
+
+
+def structures() -> dict[str, Tensor]:
+    """Chains of amino acids with positions of their backbone, of which one atom is unknown."""
+    inputs = text()
+    real = inputs["attention_mask"].bool()
+    positions = 4 * torch.randn(BATCH, LENGTH, 4, 3, generator=torch.Generator().manual_seed(5))
+    positions[0, 1, 3] = -100
+    ids = (inputs["input_ids"] % 20).where(real, inputs["input_ids"])
+    return {**inputs, "input_ids": ids, "labels": positions.where(real[:, :, None, None], torch.tensor(-100.0))}
 
 
 SPANS = {"start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
@@ -411,6 +428,7 @@ HEADS = [
         ("ForMaskedLM", "evoformer", masked_alignment),
         ("ForTokenClassification", "esmfold", token_classes),
     ),
+    *cases("Folding", folding, ("Model", "recycled", structures)),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -464,6 +482,7 @@ VARIANTS = [
         ("ForMaskedLM", "recycled", residue_labels),
         ("ForContactPrediction", "plain", contacts),
     ),
+    *cases("Folding", folding, ("Model", "esmfold", structures)),
 ]
 CASES = HEADS + VARIANTS
 # Those that have a loss.

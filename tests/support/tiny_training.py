@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 import qkv
 from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
-from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.fields.keys import flat
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.tasks.task import Task, fingerprint_of
 from qkv.scripts.training.early_stopping import EarlyStopping

@@ -618,7 +618,102 @@ function filmSteps() {
   return DATA.film.steps.filter((step) => step.row < rows);
 }
 
-const VIEWS = [tokensView, keysView, matrixView, filmView, overviewView];
+// The predicted chain in space, which dragging and arrows turn, beside the map of its contacts.
+const structureView = {
+  title: "Structure",
+  fits: () => DATA.structure !== null,
+
+  build(root) {
+    const { labels } = DATA.structure;
+    const count = labels.length;
+    this.turn ??= [0.6, -0.4];
+    this.chain = { queries: { labels }, keys: { labels }, rows: count, columns: count, scale: 1 };
+    this.space = element("canvas", { class: "space", tabindex: 0, role: "img",
+      keydown: onArrows((down, right) => this.rotate(right * 0.2, down * 0.2)),
+      pointerdown: (event) => this.space.setPointerCapture(event.pointerId),
+      pointermove: (event) => event.buttons && this.rotate(event.movementX / 100, event.movementY / 100) });
+    this.map = element("canvas", { class: "map", tabindex: 0, role: "img", keydown: onArrows((rows, columns) =>
+      change({ query: bound(state.query + rows, count), key: bound(state.key + columns, count) })),
+      click: (event) => this.point(event), pointermove: (event) => this.point(event) });
+    root.append(
+      element("p", { class: "hint" }, "Drag the chain, or turn it with the arrows. A place in the map names two residues."),
+      element("div", { class: "parts" },
+        element("section", {}, element("h2", {}, "Predicted structure"), this.space,
+          legend(100, { unit: "pLDDT", from: "var(--mark)", to: "var(--accent)" })),
+        element("section", {}, element("h2", {}, "Contacts: probability of at most 8 Å"),
+          element("div", { class: "scroll" }, this.map), legend(1, { unit: "probability" }))));
+    this.update();
+  },
+
+  update() {
+    const { labels, points, plddt, shares } = DATA.structure;
+    const [one, other] = [state.query, state.key].map((number) => bound(number, labels.length));
+    this.place = drawLabelled(this.map, this.chain, shares, this.map.parentElement.clientWidth);
+    this.draw([one, other]);
+    const far = Math.hypot(...points[one].map((value, axis) => value - points[other][axis]));
+    const name = (number) => `${shown(labels[number])}${number + 1} (pLDDT ${plddt[number]})`;
+    const told = `${name(one)} and ${name(other)} are ${far.toFixed(1)} Å apart as predicted; ` +
+      `contact ${percent(shares[one * labels.length + other])}`;
+    this.map.setAttribute("aria-label", `Contacts; arrows choose two residues. ${told}`);
+    this.space.setAttribute("aria-label", `Predicted chain; arrows turn it. ${told}`);
+    say(told);
+  },
+
+  rotate(right, down) {
+    this.turn = [this.turn[0] + right, this.turn[1] + down];
+    this.update();
+  },
+
+  point(event) {
+    const { left, top, cell } = this.place;
+    const [query, key] = [event.offsetY - top, event.offsetX - left].map((at) => Math.floor(at / cell));
+    const isInside = Math.min(query, key) >= 0 && Math.max(query, key) < this.chain.rows;
+    if (isInside && (query !== state.query || key !== state.key)) change({ query, key });
+  },
+
+  // The chain from the farthest bond to the nearest; near ones are broader.
+  draw(chosen) {
+    const { points, plddt, labels } = DATA.structure;
+    const [side, scale] = [this.space.clientWidth || 300, window.devicePixelRatio || 1];
+    [this.space.width, this.space.height] = [side * scale, side * scale];
+    const context = this.space.getContext("2d");
+    context.scale(scale, scale);
+    const placed = turned(points, this.turn).map(([x, y, depth]) => [side * (0.5 + 0.45 * x), side * (0.5 - 0.45 * y), depth]);
+    const [unsure, sure] = ["--mark", "--accent"].map(rgb);
+    const colour = (number) => `rgb(${unsure.map((part, at) => part + (sure[at] - part) * plddt[number] / 100).join(" ")})`;
+    const bonds = placed.slice(1).map((each, number) => ({ number, depth: (each[2] + placed[number][2]) / 2 }));
+    context.lineCap = "round";
+    for (const { number, depth } of bonds.sort((one, other) => one.depth - other.depth)) {
+      context.lineWidth = 5 + 3 * depth;
+      context.globalAlpha = 0.7 + 0.3 * depth;
+      context.strokeStyle = colour(number);
+      const [from, to] = [placed[number], placed[number + 1]];
+      context.stroke(new Path2D(`M${from[0]} ${from[1]}L${to[0]} ${to[1]}`));
+    }
+    context.globalAlpha = 1;
+    context.fillStyle = `rgb(${rgb("--text").join(" ")})`;
+    context.font = "13px system-ui, sans-serif";
+    for (const number of new Set([0, labels.length - 1, ...chosen])) {
+      const [x, y] = placed[number];
+      if (chosen.includes(number)) context.fill(new Path2D(`M${x - 6} ${y}a6 6 0 1 0 12 0a6 6 0 1 0 -12 0`));
+      context.fillText(`${shown(labels[number])}${number + 1}`, x + 9, y - 9);
+    }
+  },
+};
+
+// Points around their centre, the farthest at distance 1, after turns about the vertical and the horizontal axis.
+function turned(points, [yaw, pitch]) {
+  const centre = [0, 1, 2].map((axis) => points.reduce((sum, point) => sum + point[axis], 0) / points.length);
+  const own = points.map((point) => point.map((value, axis) => value - centre[axis]));
+  const farthest = Math.max(...own.map((point) => Math.hypot(...point)), 1e-9);
+  return own.map((point) => {
+    const [x, y, z] = point.map((value) => value / farthest);
+    const [right, back] = [x * Math.cos(yaw) + z * Math.sin(yaw), z * Math.cos(yaw) - x * Math.sin(yaw)];
+    return [right, y * Math.cos(pitch) - back * Math.sin(pitch), y * Math.sin(pitch) + back * Math.cos(pitch)];
+  });
+}
+
+const VIEWS = [structureView, tokensView, keysView, matrixView, filmView, overviewView];
 let tabs = [];
 
 const available = () => VIEWS.filter((view) => view.fits());
@@ -714,6 +809,10 @@ async function start() {
   document.getElementById("answer").textContent = DATA.answer;
   document.getElementById("notes").replaceChildren(...DATA.notes.map((note) => element("li", { dir: "auto" }, note)));
   await Promise.all(DATA.stacks.map(unpackStack));
+  if (DATA.structure) {
+    const bytes = await unpack(DATA.structure.contacts, (buffer) => new Uint8Array(buffer));
+    DATA.structure.shares = Object.assign(Float32Array.from(bytes, (value) => value / 255), { masked: new Uint8Array(bytes.length) });
+  }
   state.stack = Math.max(DATA.stacks.findIndex((stack) => stack.name.endsWith("cross")), 0);
   Object.assign(state, { layer: current().layers.length - 1, query: opening(current()) });
   show(available()[0]);

@@ -1,4 +1,4 @@
-"""Read the rows of JSON, CSV, text, TMX and parquet with their numbers: unconverted values, or why a row is invalid.
+"""Read the rows of JSON, CSV, text, TMX, parquet and structures with their numbers: values, or why one is invalid.
 
 The builders of `datasets` give up a file for one bad line, and take the types of a column from its beginning.
 """
@@ -19,6 +19,7 @@ from PIL import Image
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt
 from qkv.scripts.data.formats.encodings import UTF_8, open_text, whole
 from qkv.scripts.data.formats.parallel_texts import Row, read_aligned, read_tmx
+from qkv.scripts.data.formats.structures import structure_rows
 from qkv.scripts.data.image import PILLOW
 
 DELIMITERS = ",;\t|"
@@ -223,9 +224,19 @@ def read_parquet(path: Path, documents: str, encoding: str) -> Iterator[Row]:
         raise ValueError(f"{path} is no whole parquet file ({' '.join(str(error).split())}); fetch it again") from None
 
 
+def read_structures(path: Path, documents: str, encoding: str) -> Iterator[Row]:
+    """Read each chain of amino acids of a PDB or mmCIF file; ValueError for a line that is no atom of its format."""
+    with open_text(path, encoding) as file:
+        try:
+            chains = list(structure_rows(path, file))
+        except (ValueError, KeyError, IndexError) as error:
+            raise ValueError(f"{path} has an atom that is not written as PDB or mmCIF do ({error}); mend it") from None
+    yield from enumerate(chains or [InvalidRecord("no chain of amino acids in it")], start=1)
+
+
 TABLES: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {
     ".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_json, ".csv": read_csv, ".tsv": read_csv,
-    ".parquet": read_parquet, ".tmx": read_tmx,
+    ".parquet": read_parquet, ".tmx": read_tmx, **dict.fromkeys((".pdb", ".ent", ".cif", ".mmcif"), read_structures),
 }  # fmt: skip
 READERS = {**TABLES, ".txt": read_text}
 FORMATS = {**READERS, **dict.fromkeys(IMAGES, lambda path, *_: iter([(1, {"image": str(path.absolute())})]))}

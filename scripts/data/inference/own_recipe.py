@@ -24,7 +24,7 @@ from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
-from qkv.scripts.recipes.keys import flat, merged
+from qkv.scripts.recipes.fields.keys import flat, merged
 from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs, task_word
 from qkv.scripts.recipes.schema import Fields, Recipe
 

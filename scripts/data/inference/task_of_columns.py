@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
+from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest, of_kind
 from qkv.scripts.data.formats.parallel_texts import is_language
 from qkv.scripts.recipes.schema import Fields
 
@@ -90,8 +90,8 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
         yield "token-classification", {"words": words, "tags": tags if tags is not words else None}
         chain = first(columns, "chain", "text", "class") or longest(columns)
-        structures = [column for column in columns if column.kind == "structure"]
-        yield "contact-prediction", {"chain": chain, "structure": next(iter(structures), None)}
+        yield "protein-folding", {"chain": chain, "coordinates": first(columns, "coordinates", "list", "nested")}
+        yield "contact-prediction", {"chain": chain, "structure": of_kind(columns, "structure")}
         text = first(columns, "source", "text") or first(columns, "text") or longest(columns)
     rest = [column for column in columns if column not in (text, second)]
     texts = {"text": text, **({"second text": second} if second else {})}
@@ -146,8 +146,7 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
         return
-    boxes = [column for column in rest if column.kind == "boxes"]
-    yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
+    yield "object-detection", {"image": files, "boxes": of_kind(rest, "boxes")}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
 

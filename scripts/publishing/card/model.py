@@ -14,6 +14,7 @@ from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
 Config = dict[str, Any]
+OF_CHAINS = "ForContactPrediction", "FoldingModel"  # ends of architectures without a task of the Hub
 # Fields of configs, by which the kind of input is known.
 FRONTENDS = {
     "patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram",
@@ -84,8 +85,8 @@ def frontend(config: Config, auto_class: str) -> str:
 
 
 def task(architecture: str, auto_class: str, frontend: str) -> str | None:
-    """Return the Hub's name of the task of a head; it has none for contacts, whose head AutoModel loads."""
-    if architecture.endswith("ForContactPrediction"):
+    """Return the Hub's name of the task of a head; it has none for contacts and folds, which AutoModel loads."""
+    if architecture.endswith(OF_CHAINS):
         return None
     is_of_images = auto_class == "AutoModel" and frontend in ("patches", "feature_map")
     return "image-feature-extraction" if is_of_images else HUB_TASKS[auto_class]

@@ -10,8 +10,8 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
-from qkv.scripts.publishing.card.model import CardModel
-from qkv.scripts.recipes.keys import GROUPS
+from qkv.scripts.publishing.card.model import OF_CHAINS, CardModel
+from qkv.scripts.recipes.fields.keys import GROUPS
 
 Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card, and those that act on example data alone.
@@ -114,7 +114,7 @@ def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelC
     record = record or {}
     task, base = record.get("task", {}), record.get("base_model")
     evaluations = results(record) if record else []
-    is_told = task and not subject.architecture.endswith("ForContactPrediction")
+    is_told = task and not subject.architecture.endswith(OF_CHAINS)
     is_told = is_told and not is_other_than_translation(record)
     said = record.get("recipe", {}).get("card", {})
     return ModelCardData(

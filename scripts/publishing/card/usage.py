@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.templates import render
-from qkv.scripts.publishing.card.model import CardModel
+from qkv.scripts.publishing.card.model import OF_CHAINS, CardModel
 
 TEMPLATES = Path(__file__).with_name("templates")
 # Fields with the maximum length of a decoder, and the length of Whisper's prompt.
@@ -26,10 +26,11 @@ def programs(subject: CardModel, prompt: str | list[str] = "", usage: str = "", 
     reads, trust = subject.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:
         return [usage.replace("model=...", f'model="{subject.address}"{trust}')]
-    is_of_proteins = subject.architecture.endswith("ForContactPrediction")
+    protein = PROTEIN.replace(" ", "") if subject.architecture.endswith("FoldingModel") else PROTEIN
+    example = protein if subject.architecture.endswith(OF_CHAINS) else SENTENCE
     facts = {
         "pair": quoted(pair) if pair else "",
-        "text": quoted(prompt or (PROTEIN if is_of_proteins else SENTENCE)),
+        "text": quoted(prompt or example),
         "masked": quoted(prompt or "The sky is {mask}."),
         "labels": quoted(prompt.split(", ") if isinstance(prompt, str) and prompt else prompt or ["a cat", "a dog"]),
         # The recipe's labels unchanged; by default the pipeline puts each into a sentence.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.common.words import nearest
-from qkv.scripts.recipes.keys import config_meanings, recipe_fields
+from qkv.scripts.recipes.fields.keys import config_meanings, recipe_fields
 
 ALIASES = {
     "lr": "learning_rate",

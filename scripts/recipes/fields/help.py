@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from qkv.scripts.recipes.keys import config_meanings, flat, recipe_fields
+from qkv.scripts.recipes.fields.keys import config_meanings, flat, recipe_fields
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 COLUMN = 28

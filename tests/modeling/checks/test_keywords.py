@@ -44,7 +44,7 @@ def test_a_tensor_that_nothing_reads_is_refused_in_every_family(case: tiny.Case)
     """Keywords of stacks, too, where there is no stack."""
     model = case.build()
     no_stack = not any(isinstance(module, Stack) for module in model.modules())
-    assert no_stack is case.name.startswith(("Pair", "Recurrent"))
+    assert no_stack is case.name.startswith(("Pair", "Folding", "Recurrent"))
     names = ("global_attention_mask", "cu_seq_lens_q") if no_stack else ()
     for name, value in [*(("renamed", value) for value in UNREAD), *((name, ONES) for name in names)]:
         with pytest.raises(TypeError, match=f"'{name}'"):

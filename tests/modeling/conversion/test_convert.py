@@ -192,4 +192,5 @@ def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
 
 def test_every_architecture_has_a_row() -> None:
     assert {each.model_type for each in CONVERSIONS} == set(FAMILIES)
-    assert {row.class_name for row in ROWS} == {each.theirs for each in CONVERSIONS}
+    # The whole of ESMFold has tests of its own.
+    assert {row.class_name for row in ROWS} == {each.theirs for each in CONVERSIONS} - {"EsmForProteinFolding"}

@@ -118,7 +118,7 @@ WITH_LOSS = [case for case in tiny.HEADS if case.inputs().keys() & {"labels", "s
 
 @pytest.mark.parametrize("case", WITH_LOSS, ids=lambda case: case.name)
 def test_every_head_of_every_family(case: tiny.Case) -> None:
-    sizes = {} if case.name.startswith(("Detection", "Dual", "Pair", "Recurrent")) else {"head_dim": 8}
+    sizes = {} if case.name.startswith(("Detection", "Dual", "Pair", "Folding", "Recurrent")) else {"head_dim": 8}
     model, inputs = case.build(**sizes).double(), case.inputs()
     floats = {name: each for name, each in inputs.items() if isinstance(each, Tensor) and each.is_floating_point()}
     inputs |= {name: each.double() for name, each in floats.items()}

@@ -1,6 +1,8 @@
 """What a run reads of an input is what `qkv predict` reads; the rows of a film are the steps of its generation."""
 
 import json
+import zlib
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from qkv.scripts.data.audio import write_wav
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.predictor import predictions
 from qkv.scripts.prediction.source import open_source
+from qkv.scripts.prediction.structures import predict_structures
 from sine_waves import tone
 
 Runs = Callable[[str], Path]
@@ -40,6 +43,7 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "seq2seq-answers": ({}, "tokens", {"encoder", "decoder", "cross"}),
     "folds": ({"residue": 2}, "tokens", {"encoder", "starting, residue 2", "ending, residue 2"}),
     "encoder-folds": ({}, "tokens", {"encoder"}),
+    "proteins": ({}, "tokens", {"encoder"}),
 }
 FAST = ("classes", "texts", "images")
 
@@ -71,6 +75,27 @@ def test_every_kind_of_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
     if kind == "folds":
         with raises_sentence("pair='GGGAAACCC'"):
             qkv.attend(run, "GGGAAACCC", pair="GGGAAACCC")
+
+
+def test_a_fold_is_on_the_page_as_it_is_predicted(run_of: Runs) -> None:
+    run, chain = run_of("proteins"), "AELGKVVNT"
+    view, source = qkv.attend(run, chain), open_source(str(run))
+    structure = data_of(view.page()[0])["structure"]
+    (answer,) = predict_structures(source, [chain], {})
+    lines = [line for line in answer["prediction"].splitlines() if line[12:16].strip() == "CA"]
+    points = [[float(line[start : start + 8]) for start in (30, 38, 46)] for line in lines]
+    assert np.allclose(structure["points"], points, atol=0.006) and structure["labels"] == list(chain)
+    assert structure["plddt"] == pytest.approx([float(line[60:66]) for line in lines], abs=0.51)
+    with torch.no_grad():
+        logits = source.model(**source.tokenizer(chain, return_tensors="pt")).distogram_logits[0]
+    edges = torch.linspace(2, 22, logits.shape[-1] - 1)
+    expected = logits.softmax(-1)[..., : int((edges <= 8).sum())].sum(-1)
+    assert np.allclose(unpacked(structure["contacts"]).reshape(9, 9) / 255, expected, atol=0.003)
+    assert view.answer == f"Folded: pLDDT {np.mean(structure['plddt']):.0f}, pTM {answer['ptm']:.2f}"
+
+
+def unpacked(text: str) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(b64decode(text)), np.uint8)
 
 
 def test_the_film_has_the_tokens_of_greedy_search_and_their_probabilities(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ SAME = {
     "digits": "7fe42b4217a8d3fd", "shapes-captions": "78024d100d063636", "shapes-detect": "3c79277747b4e468",
     "digit-drawings": "e53143e6a03fb95b", "tunes": "1c979aabedb020ff", "associative-recall": "90fc9ad5303984ff",
     "rna-folds": "a7f15512a1f86233", "copy": "9acf373d9c14325c", "reverse": "453886329d3b5d5b",
-    "numbers": "658cdbb72b52e73f",
+    "numbers": "658cdbb72b52e73f", "peptides": "262d826ca3800164",
 }  # fmt: skip
 # The fields of data sets that are hashed.
 FIELDS = "texts labels targets captions train splits tables".split()

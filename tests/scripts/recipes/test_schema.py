@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tables
-from qkv.scripts.recipes.keys import flat, recipe_fields
+from qkv.scripts.recipes.fields.keys import flat, recipe_fields
 from qkv.scripts.recipes.loading import changed, is_data, load, names
 from qkv.scripts.recipes.schema import Recipe
 from recipes import recipe_of

@@ -18,7 +18,7 @@ from qkv.scripts.web_demo import server
 from qkv.scripts.web_demo.server import SCORED, inputs_of, page_of, predict
 
 Runs = Callable[[str], Path]
-KINDS = ["numbers", "pairs", "tags", "targets", "masked", "captions", "boxes", "ctc", "speech", "folds"]
+KINDS = ["numbers", "pairs", "tags", "targets", "masked", "captions", "boxes", "ctc", "speech", "folds", "proteins"]
 
 
 def test_every_task_has_an_answer() -> None:
@@ -69,7 +69,7 @@ def test_a_drawing_is_bright_in_a_black_square(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_task_answers_as_its_component_shows_it(kind: str, run_of: Runs, runs_folder: Path) -> None:
     source, files = open_source(str(run_of(kind))), runs_folder / f"data-{kind}" / "files"
-    given: dict[str, Any] = {"text": "warm dull {mask}" if kind == "masked" else "GGAUAACCC" if kind == "folds" else "warm",
+    given: dict[str, Any] = {"text": "warm dull {mask}" if kind == "masked" else "AEGKL" if kind == "proteins" else "GGAUAACCC" if kind == "folds" else "warm",
                              "pair": "dull", "labels": "warm\ndull", "threshold": 0.01, "max_new_tokens": 3,
                              "image": str(files / "0.png"), "audio": str(files / "0.wav"), "temperature": 0}  # fmt: skip
     names = list(inputs_of(source))

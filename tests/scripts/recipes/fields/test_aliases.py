@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 from qkv.configuration.configuration_base import model_configs
 from qkv.scripts.recipes.fields import aliases
 from qkv.scripts.recipes.fields.aliases import ALIASES, fields_of
-from qkv.scripts.recipes.keys import config_meanings, recipe_fields
+from qkv.scripts.recipes.fields.keys import config_meanings, recipe_fields
 from qkv.scripts.recipes.loading import load
 
 

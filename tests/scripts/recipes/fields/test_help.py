@@ -7,7 +7,7 @@ import pytest
 
 from qkv.scripts.cli import main
 from qkv.scripts.recipes.fields.help import recipe_help
-from qkv.scripts.recipes.keys import GROUPS, PARTS, explained, flat, recipe_fields
+from qkv.scripts.recipes.fields.keys import GROUPS, PARTS, explained, flat, recipe_fields
 from qkv.scripts.recipes.loading import load, names
 from qkv.scripts.recipes.schema import Recipe
 

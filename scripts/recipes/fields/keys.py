@@ -63,7 +63,7 @@ def config_meanings(architecture: str = "") -> dict[str, str]:
 
     The class of the architecture, its bases and parts come first, for classes may explain one field differently.
     """
-    files = sorted((Path(__file__).parents[2] / "configuration").glob("configuration_*.py"))
+    files = sorted((Path(__file__).parents[3] / "configuration").glob("configuration_*.py"))
     nodes = [node for path in files for node in ast.parse(path.read_text(encoding="utf-8")).body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     first = [node for name, node in classes.items() if architecture.startswith(name.removesuffix("Config"))]

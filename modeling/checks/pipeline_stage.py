@@ -6,7 +6,7 @@ from typing import cast
 from torch import nn
 from transformers.cache_utils import Cache
 
-from ..configuration.configuration_stack import StackConfig
+from ...configuration.configuration_stack import StackConfig
 
 
 def is_elsewhere(module: nn.Module) -> bool:
