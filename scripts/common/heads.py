@@ -71,7 +71,7 @@ HEADS = (
 
 # Words of `task=` for the tasks of heads, and for kinds of text classification.
 WORDS = {
-    "causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
+    "causal-lm": "text-generation", "chat": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
     "regression": "text-classification",
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
     "speech-recognition": "automatic-speech-recognition",

@@ -56,6 +56,12 @@ def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
     return {**batch, "input_ids": batch["input_ids"].clamp(min=0), "attention_mask": real.long()}
 
 
+def pad_targets(records: Sequence[Record]) -> Batch:
+    """Make a batch of texts of which some tokens are targets, as wide as the last target."""
+    batch = pad_batch(records, {"labels": IGNORED})
+    return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
+
+
 def in_one_row(batch: Batch) -> Batch:
     """Put packed rows behind each other, with the boundaries of their documents, which an accelerator need not find."""
     flat = {name: each.reshape(1, -1) for name, each in batch.items()}
@@ -107,12 +113,26 @@ def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
     yield from packer.rest()
 
 
-def packed_row(documents: Sequence[Tokens], length: int) -> Record:
-    """Make one row; its padding is a separate document without targets."""
+def pack_whole(documents: Iterable[tuple[Tokens, Sequence[bool]]], length: int) -> Iterator[Record]:
+    """Pack documents of at most `length` tokens, each with its learned tokens, into rows, and none into two of them."""
+    row: list[tuple[Tokens, Sequence[bool]]] = []
+    for document in documents:
+        if sum(len(tokens) for tokens, _ in row) + len(document[0]) > length:
+            yield packed_row([tokens for tokens, _ in row], length, [learned for _, learned in row])
+            row = []
+        row.append(document)
+    if row:
+        yield packed_row([tokens for tokens, _ in row], length, [learned for _, learned in row])
+
+
+def packed_row(documents: Sequence[Tokens], length: int, learned: Sequence[Sequence[bool]] | None = None) -> Record:
+    """Make one row, all of whose tokens are learned or some; its padding is a separate document without targets."""
     ids = np.concatenate([np.asarray(document, dtype=np.int64) for document in documents])
     missing = length - len(ids)
     sizes = [*map(len, documents), *([missing] if missing else [])]
     positions = np.concatenate([np.arange(size) for size in sizes])
     ids = np.pad(ids, (0, missing))
     target = (positions > 0) & (np.arange(length) < length - missing)
+    if learned is not None:
+        target &= np.pad(np.concatenate([np.asarray(each, dtype=bool) for each in learned]), (0, missing))
     return {"input_ids": ids, "position_ids": positions, "labels": np.where(target, ids, -100)}

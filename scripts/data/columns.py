@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 # A number with thousands apart, a decimal comma or a percent sign.
 FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
+MESSAGE = ({"role", "content"}, {"from", "value"})  # the fields of a message, in both of its forms
 UNCLEAR = "number in unclear form"  # the kind of a column
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
@@ -129,6 +131,15 @@ def number_of(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
 
 
+def is_dialogue(value: Any) -> bool:
+    """Tell whether a value, or its JSON, is a list of messages: objects with role and content, or from and value."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value) if value.startswith("[{") else None
+    message = value[0] if isinstance(value, list) and value else None
+    return isinstance(message, dict) and any(message.keys() >= names for names in MESSAGE)
+
+
 # Kinds of values; those of a column are the kinds of all its values.
 VALUES: dict[str, Callable[[Any], Any]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
@@ -149,6 +160,7 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "brackets": lambda value: isinstance(value, str) and value[:1] == "[" and value[-1:] == "]",
     "list": lambda value: isinstance(value, list) and all(isinstance(item, str | int) for item in value),
     "binary": lambda value: isinstance(value, str | int | float) and str(value).lower() in FLAGS,
+    "dialogue": is_dialogue,
 }  # fmt: skip
 
 
@@ -208,7 +220,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id, nested, UNCLEAR."""
+        """Return the kind, such as image, text, class, number, list, structure (dot-bracket), dialogue or nested."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
@@ -219,14 +231,14 @@ class Column:
             return UNCLEAR
         if "text" in self.holds:
             return self.kind_of_texts()
-        if found := [kind for kind in ("bool", "list") if kind in self.holds]:
-            return "class" if found == ["bool"] else "list"
+        if found := [kind for kind in ("dialogue", "bool", "list") if kind in self.holds]:
+            return "class" if found == ["bool"] else found[0]
         values = [value for value in self.sample if value not in (None, "")]
         return "boxes" if any("bbox" in str(value) for value in values) else media_of(values[0]) or "nested"
 
     def kind_of_texts(self) -> str:
-        """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
-        if found := [kind for kind in ("image", "audio", "boxes", "date") if kind in self.holds]:
+        """Return the kind of texts: names of files, boxes or dialogues as JSON, structures, lists, classes or texts."""
+        if found := [kind for kind in ("image", "audio", "boxes", "date", "dialogue") if kind in self.holds]:
             return found[0]
         if "dots" in self.holds and "unpaired" not in self.holds:
             return "structure"

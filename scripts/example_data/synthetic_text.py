@@ -8,6 +8,7 @@ import numpy as np
 
 from qkv.scripts.common.files import table
 from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.data.dialogues import Dialogues
 from qkv.scripts.data.splits.division import TEST_EVERY
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.recipes.schema import Recipe
@@ -18,6 +19,9 @@ LIMIT = 1_000_000
 RULES = "https://en.wikipedia.org/wiki/French_numerals"
 RECALL_HOME = "https://arxiv.org/abs/2312.04927"
 VALUES = 16
+DIGITS = "How is it written in digits?"
+# The questions about the last answer, and how far they are from it.
+QUESTIONS = {"And the next number?": 1, "And the number before?": -1, DIGITS: 0}
 SHORTEST = 2  # lengths of the table: the shortest training text that begins with one
 WORDS = table(__file__)
 
@@ -48,15 +52,36 @@ def draw_strings(count: int, shortest: int, longest: int) -> list[str]:
 
 
 def numbers(recipe: Recipe) -> Corpus:
-    """Make English number words whose targets are French: different numbers, as many of three digits as of six."""
-    count = recipe.text.made
+    """Make English number words whose targets are French."""
+    written = [(english(number), french(number)) for number in draw_numbers(recipe.text.made)]
+    return paired("numbers", "English and French number words", RULES, written)
+
+
+def number_dialogues(recipe: Recipe) -> Dialogues:
+    """Make dialogues about numbers and their neighbors, in which each question but the first is about the last answer.
+
+    Every tenth is for the test.
+    """
+    random, made = np.random.default_rng(1), list[Any]()
+    for number in draw_numbers(recipe.text.made):
+        said = [("user", f"What is {english(number)} in French?"), ("assistant", french(number))]
+        for question in random.permutation(list(QUESTIONS))[: random.integers(1, len(QUESTIONS) + 1)]:
+            number = max(number + QUESTIONS[question], 0)
+            answer = f"{number:,}" if question == DIGITS else french(number)
+            said += [("user", str(question)), ("assistant", answer)]
+        made.append({"messages": [{"role": role, "content": content} for role, content in said], "tools": None})
+    texts = {"train": [one for place, one in enumerate(made) if place % TEST_EVERY], "test": made[::TEST_EVERY]}
+    return Dialogues("number-dialogues", "dialogues about English and French number words", RULES, texts)
+
+
+def draw_numbers(count: int) -> list[int]:
+    """Draw different numbers below a million, as many of three digits as of six; ValueError for too many."""
     if count > LIMIT // 20:
         raise ValueError(f"text.made={count} is more than {LIMIT // 20} different numbers; make fewer")
     random, drawn = np.random.default_rng(0), dict[int, None]()
     while len(drawn) < count:
         drawn[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
-    written = [(english(number), french(number)) for number in drawn]
-    return paired("numbers", "English and French number words", RULES, written)
+    return list(drawn)
 
 
 def english(number: int) -> str:

@@ -5,9 +5,12 @@ from typing import Any
 
 import torch
 
+from qkv.scripts.data.chat_template import prompt_tokens
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.tokenization import tokenize
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
+from qkv.scripts.tasks.infilling import MIDDLE, infilling_tokens
 
 NEW_TOKENS = 64  # unless the model or the options say how many
 # Options that are passed on to `generate`.
@@ -27,7 +30,7 @@ def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iter
             yield {"prediction": text}
 
 
-def generate_texts(source: Source, prompts: Sequence[str], options: Options, streamer: Any = None) -> list[str]:
+def generate_texts(source: Source, prompts: Sequence[Any], options: Options, streamer: Any = None) -> list[str]:
     """Generate a text for each prompt in one batch; a single prompt may have a streamer."""
     tokens, made = generate_tokens(source, prompts, options, streamer)
     new = made[:, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made
@@ -36,15 +39,31 @@ def generate_texts(source: Source, prompts: Sequence[str], options: Options, str
 
 @torch.no_grad()
 def generate_tokens(
-    source: Source, prompts: str | Sequence[str], options: Options, streamer: Any = None
+    source: Source, prompts: Sequence[Any], options: Options, streamer: Any = None
 ) -> tuple[Any, torch.Tensor]:
     """Return the tokens of prompts, and the rows of `generate` (B, T), which begin with them for a decoder."""
-    tokens = prepared(source, [prompts] if isinstance(prompts, str) else prompts, options)
+    tokens = prepared(source, prompts, options)
     length = tokens["input_ids"].shape[1]
     return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
 
 
-def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
+def whole_prompt(source: Source, prompt: Any) -> list[int]:
+    """Return the tokens of a prompt that makes no sense in parts: a dialogue, or a text with a middle to fill in.
+
+    Empty for other texts; InvalidRecord where the model reads fewer tokens.
+    """
+    if isinstance(prompt, dict):
+        ids = prompt_tokens(source.tokenizer, prompt)
+    elif source.task == "text-generation" and MIDDLE in prompt and MIDDLE in source.tokenizer.get_vocab():
+        ids = infilling_tokens(source.tokenizer, prompt)
+    else:
+        return []
+    if (limit := positions(source)) and len(ids) >= limit:
+        raise InvalidRecord(f"{len(ids)} tokens, of which the model reads {limit} with its answer; give fewer")
+    return ids
+
+
+def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
     """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
     tokenizer, limit, end = source.tokenizer, positions(source), list[int]()
     tokenizer.padding_side = "right"
@@ -56,7 +75,10 @@ def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
     room = {"max_length": max(limit - len(end), 1)} if limit else {}
-    rows = [[*row.tolist(), *end] for row in tokenize(tokenizer, texts, truncation=True, **room)]
+    rows = [
+        whole_prompt(source, text) or tokenize(tokenizer, [text], truncation=True, **room)[0].tolist() + end
+        for text in texts
+    ]
     tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)
 

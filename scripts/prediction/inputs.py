@@ -22,7 +22,7 @@ STANDARD_INPUT = "-"
 LOOKED_AT = 100  # rows, to tell the kind of a column
 # The usual names of columns, by medium.
 USUAL = {
-    "text": [name for role in ("text", "source", "words", "chain") for name in NAMES[role]],
+    "text": [name for role in ("text", "source", "words", "chain", "dialogue") for name in NAMES[role]],
     "image": ["image", "file_name"],
     "audio": ["audio", "file_name"],
 }
@@ -103,7 +103,8 @@ def column_of(table: Table, source: Source, options: Options) -> str:
     medium = source.medium
     if medium in options:
         return known(table, options[medium], medium)
-    learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
+    learned = source.columns.get("messages") or source.columns.get("text", "").partition(".")[0]
+    learned = learned if medium == "text" else ""
     lower = {name.lower(): name for name in reversed(table.columns)}
     named = [name for name in (learned, *(lower.get(name) for name in USUAL[medium])) if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]

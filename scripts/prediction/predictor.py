@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.columns import located
+from qkv.scripts.data.columns import is_dialogue, located
+from qkv.scripts.data.dialogues import TOOLS, check_dialogue, last_question
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
-from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
+from qkv.scripts.prediction.generation import batched, new_tokens, whole_prompt, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import CONTACTS, Source
@@ -40,7 +41,8 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[int],
         row, reason = table.rows[number], table.reasons[number]
         if reason is not None:
             raise InvalidRecord(reason)
-        own = READERS[source.medium](row.get(column), source, table.folder)
+        value = {"messages": row.get(column), TOOLS: row.get(TOOLS)} if source.chats else row.get(column)
+        own = READERS[source.medium](value, source, table.folder)
         return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
 
     return read
@@ -61,6 +63,8 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         return as_list(value)
     if source.task == CONTACTS:
         return read_chain(value, source)
+    if isinstance(value, dict):
+        return read_prompt(value, source)
     text = check_text(value)
     if source.task == "fill-mask":
         mask = source.tokenizer.mask_token
@@ -70,6 +74,20 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         if taken := [word for word in SPECIAL if word in text.replace(mask, "") and is_trained_here(source.tokenizer)]:
             raise InvalidRecord(f"{taken[0]}, a control token of the model beside {mask}; leave it out")
     return text
+
+
+def read_prompt(row: Columns, source: Source) -> Any:
+    """Return a dialogue, up to the last message that a model with a chat template answers, or a text.
+
+    A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines.
+    """
+    said = row["messages"]
+    if not is_dialogue(said) and source.answers_texts and isinstance(said, str):
+        said = [{"role": "user", "content": check_text(said)}]
+    is_text = isinstance(said, str) and not is_dialogue(said)
+    prompt = check_text(said) if is_text else last_question(check_dialogue(said, row[TOOLS]))
+    whole_prompt(source, prompt)  # fits
+    return prompt
 
 
 def read_image(value: Any, source: Source, folder: Path) -> Any:

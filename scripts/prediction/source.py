@@ -15,10 +15,12 @@ from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_jso
 from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, Head, head_for
 from qkv.scripts.common.words import either
+from qkv.scripts.data.chat_template import TEMPLATE
 
 CONTACTS = "contact-prediction"
 TASKS = {head.task: head for head in HEADS if head.task}
-ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
+# Fields of a recipe's `text`.
+ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target", "messages": "messages"}
 UNLIMITED = 10**9  # a tokenizer without a limit states a larger one
 
 
@@ -79,6 +81,16 @@ class Source:
     def most_tokens(self) -> int | None:
         """Return the tokens of the longest text that it reads; None where nothing says so."""
         return read_by(self.model, self.tokenizer)
+
+    @cached_property
+    def chats(self) -> bool:
+        """Return whether it answers dialogues: a language model whose tokenizer has a chat template."""
+        return self.task == "text-generation" and bool(self.tokenizer.chat_template)
+
+    @property
+    def answers_texts(self) -> bool:
+        """Return whether a text is a user's message to it, not a beginning: it has learned dialogues here."""
+        return self.chats and ("messages" in self.columns or self.tokenizer.chat_template == TEMPLATE)
 
     @property
     def labels(self) -> list[str]:

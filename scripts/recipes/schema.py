@@ -50,6 +50,10 @@ class Text:
         target: Column of the texts to be written, such as translations.
         pair: Column of a second text that is classified with the first.
         label: Column of the labels, which may be numbers or lists of tags.
+        messages: Column of dialogues, lists of messages with `role` and `content` or ShareGPT's `from` and `value`, of
+            which a decoder learns the assistant's; a column `tools` beside it is read, too.
+        fim_rate (share of the documents): Training documents of causal language modeling that are split into prefix,
+            suffix and middle, which is learned behind both.
     """
 
     tokenizer: str = "bpe"
@@ -63,6 +67,8 @@ class Text:
     target: str | None = None
     pair: str | None = None
     label: str | None = None
+    messages: str | None = None
+    fim_rate: Share = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
+from qkv.scripts.data.collate import IGNORED, pack, pad_targets, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.infilling import Infilling
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
@@ -38,13 +39,17 @@ class CausalLM(TextGeneration):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.corpus, self.length = corpus, recipe.text.length
-        texts = [*corpus.texts.get("train", []), *corpus.targets.get("train", [])]
-        self.tokenizer = tokenizer = tokenizer_for(recipe, texts, needs=self.needs)
+        self.tokenizer = tokenizer = self.make_tokenizer(recipe)
         splits: dict[str, Any] = {name: self.rows(name) for name in corpus.texts}
         longest = max([self.length, *(split.columns["input_ids"].shape[1] for split in splits.values())])
         if corpus.stream:
             splits["train"] = corpus.stream(self.examples_of, self.length)
         super().__init__(corpus, splits, tokenizer, config_fields(tokenizer, max_position_embeddings=longest))
+
+    def make_tokenizer(self, recipe: Recipe) -> Any:
+        """Return the tokenizer, trained on the training texts or loaded."""
+        texts = [*self.corpus.texts.get("train", []), *self.corpus.targets.get("train", [])]
+        return tokenizer_for(recipe, texts, needs=self.needs)
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, and an end token."""
@@ -96,8 +101,7 @@ class TargetLM(CausalLM):
         return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        batch = pad_batch(records, {"labels": IGNORED})
-        return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
+        return pad_targets(records)
 
     def sample(self) -> dict[str, Any]:
         text = first(self.corpus.texts)
@@ -115,6 +119,23 @@ class TargetLM(CausalLM):
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
 
 
+class InfillingLM(CausalLM):
+    """Predict every next token of a corpus, in which some training documents have their middle at the end.
+
+    Evaluated documents are in their order, so that bits per byte compare with other models.
+    """
+
+    def make_tokenizer(self, recipe: Recipe) -> Any:
+        tokenizer = super().make_tokenizer(recipe)
+        self.infilling = Infilling(tokenizer, recipe)
+        return tokenizer
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        return stack(records if places is None else list(map(self.infilling.row, records, places)))
+
+
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
     """Make the task of a causal language model on a corpus, with targets or without."""
-    return (TargetLM if corpus.targets else CausalLM)(recipe, corpus)
+    if corpus.targets:
+        return TargetLM(recipe, corpus)
+    return (InfillingLM if recipe.text.fim_rate else CausalLM)(recipe, corpus)

@@ -8,6 +8,7 @@ from qkv import modeling
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
+from qkv.scripts.data.dialogues import Dialogues, read_dialogues
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.text_columns import (
     SecondaryStructures,
@@ -22,7 +23,8 @@ from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.causal_lm import causal_lm
+from qkv.scripts.tasks.causal_lm import InfillingLM, causal_lm
+from qkv.scripts.tasks.chat import Chat
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
@@ -45,11 +47,13 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
     TaggedWords: {"associative-recall": synthetic_text.associative_recall},
     SecondaryStructures: {"rna-folds": rna_folds},
+    Dialogues: {"number-dialogues": synthetic_text.number_dialogues},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
         "numbers": synthetic_text.numbers,
         "docstrings": documentation.docstrings,
+        "functions": documentation.functions,
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,
     },
@@ -78,6 +82,7 @@ LEARNING = (
     Learning("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
     Learning("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
     Learning("ForCausalLM", PromptedCorpus, PromptedGeneration),
+    Learning("ForCausalLM", Dialogues, Chat, read_dialogues),
     Learning("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
     Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
@@ -107,7 +112,13 @@ def load(recipe: Recipe) -> Task:
     data: Any = EXAMPLE_DATA[made][where](recipe) if made else learning.read and learning.read(recipe)
     if made and issubclass(made, Corpus):
         data = data.divided(recipe)
-    return with_metrics(learning.task(recipe, data), recipe)
+    task = learning.task(recipe, data)
+    if recipe.text.fim_rate and not isinstance(task, InfillingLM):
+        raise ValueError(
+            f"text.fim_rate={recipe.text.fim_rate} is for causal language modeling of texts alone, and not for "
+            f"{type(task).__name__}; leave it out"
+        )
+    return with_metrics(task, recipe)
 
 
 def with_metrics(task: Task, recipe: Recipe) -> Task:
@@ -124,6 +135,8 @@ def with_metrics(task: Task, recipe: Recipe) -> Task:
 def learning_of(recipe: Recipe, made: type | None) -> Learning:
     """Return how the architecture learns from that kind of example data, or from other data; ValueError for none."""
     fitting = [each for each in LEARNING if (each.data is made if made else each.read)]
+    if not made:
+        fitting = [each for each in fitting if (each.data is Dialogues) == (recipe.text.messages is not None)]
     architecture = recipe.model.architecture
     for learning in fitting:
         if architecture.endswith(learning.ending):

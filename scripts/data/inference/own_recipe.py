@@ -37,6 +37,7 @@ QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role, and names of columns of two texts that are read together.
 FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
+MEASURED = ("text", "source", "words", "chain", "dialogue")  # roles whose texts tell the length of rows
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -120,7 +121,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named: Roles = {column.name: column for column in columns}
     roles: Roles = {}
-    for key in ("column", "label", "target", "pair"):
+    for key in ("column", "label", "target", "pair", "messages"):
         if name := str(text.get(key) or ""):
             parts = [name] if name in named or key != "label" else name.split(",")
             for part in parts:
@@ -148,7 +149,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, beside images a class (or "
             "folders of classes, in train and test if these are splits), a caption or boxes, beside recordings texts, "
-            "or name columns, as in text.column=title text.label=kind or text.target=answer"
+            "or name columns, as in text.column=title text.label=kind, text.target=answer or text.messages=chat"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
@@ -170,6 +171,9 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
     """Yield the tasks of texts, the likeliest first, each with its columns, None where one is missing."""
+    usual = first(columns, "dialogue", "dialogue") or next((each for each in columns if each.kind == "dialogue"), None)
+    said = asked.get("messages", None if asked else usual)
+    yield ("causal-lm" if task == "causal-lm" else "chat"), {"dialogue": said}
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
     text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(couples, (None, None))
@@ -251,7 +255,7 @@ def fields_of(roles: Roles) -> Fields:
     Images are shown at the median of their shorter sides, in steps of eight pixels, at most 224.
     """
     text: Fields = {FIELDS[role]: column.name for role, column in roles.items() if role in FIELDS}
-    if measured := next((roles[role] for role in ("text", "source", "words", "chain") if role in roles), None):
+    if measured := next((roles[role] for role in MEASURED if role in roles), None):
         some = [str(value) for value in measured.sample if value is not None]
         sizes = sorted(len(each) if "chain" in roles else len(re.findall(r"\w+|[^\w\s]", each)) for each in some)
         size = sizes[int(0.95 * (len(sizes) - 1))]
