@@ -12,10 +12,11 @@ from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.infilling import Infilling
+from qkv.scripts.tasks.infilling import PROBE, Infilling
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
+LOOKED_AT = 8  # texts, to tell whether a tokenizer loses letters
 PROMPT_WORDS = 8  # of the card's example
 
 
@@ -127,7 +128,8 @@ class InfillingLM(CausalLM):
 
     def make_tokenizer(self, recipe: Recipe) -> Any:
         tokenizer = super().make_tokenizer(recipe)
-        self.infilling = Infilling(tokenizer, recipe)
+        some = [PROBE] if self.corpus.stream else self.corpus.texts.get("train", [])[:LOOKED_AT]
+        self.infilling = Infilling(tokenizer, recipe, some)
         return tokenizer
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:

@@ -28,12 +28,17 @@ PSM = 0.5  # of the split documents
 
 @dataclass
 class Infilling:
-    """Split the share `text.fim_rate` of the documents in packed rows; draws follow from the seed and a row's place."""
+    """Split the share `text.fim_rate` of the documents in packed rows; draws follow from the seed and a row's place.
+
+    `texts` are some that the tokenizer has to write as they are.
+    """
 
     tokenizer: Any
     recipe: Recipe
+    texts: Sequence[str]
 
     def __post_init__(self) -> None:
+        check_lossless(self.tokenizer, self.texts)
         self.numbers = add_sentinels(self.tokenizer, self.recipe.model.init)
 
     def row(self, record: Record, place: int) -> Record:
@@ -70,19 +75,26 @@ class Infilling:
         return [before, behind, *suffix, between, *prefix, *middle, end]
 
 
+def check_lossless(tokenizer: Any, texts: Sequence[str]) -> None:
+    """Raise ValueError for a tokenizer that loses letters of some texts, such as spaces and line ends."""
+    for ids, text in zip(tokenize(tokenizer, texts, add_special_tokens=False), texts, strict=True):
+        if tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
+            raise ValueError(
+                f"text.fim_rate splits texts between letters, and the tokenizer loses some of {text[:40]!r}; take "
+                "text.tokenizer=bpe"
+            )
+
+
 def add_sentinels(tokenizer: Any, init: str | None) -> list[int]:
     """Return the numbers of the control tokens, which the tokenizer of a new model gets.
 
-    ValueError where a pretrained model lacks them, and for a tokenizer that loses some letters.
+    ValueError where a pretrained model lacks them.
     """
     if init is not None and (lacking := [word for word in SENTINELS if word not in tokenizer.get_vocab()]):
         raise ValueError(
             f"text.fim_rate learns with {lacking[0]}, which the tokenizer of init={init!r} lacks; leave out init, or "
             "give a model that has learned with it"
         )
-    ids = tokenize(tokenizer, [PROBE], add_special_tokens=False)[0]
-    if tokenizer.decode(ids, clean_up_tokenization_spaces=False) != PROBE:
-        raise ValueError("text.fim_rate splits texts between letters, some of which this tokenizer loses; take bpe")
     tokenizer.add_special_tokens({"extra_special_tokens": list(SENTINELS)})
     tokenizer.split_special_tokens = False  # a prompt holds them
     return list(tokenizer.convert_tokens_to_ids(list(SENTINELS)))

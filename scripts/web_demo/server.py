@@ -12,6 +12,7 @@ from PIL import Image
 from qkv.scripts.attention_view.inputs import read_row
 from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
+from qkv.scripts.data.dialogues import TOOLS
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
 from qkv.scripts.prediction.source import CONTACTS, Source, open_source
@@ -49,8 +50,7 @@ Values = dict[str, Any]
 def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     """Return the answer to the inputs of the page, and its attention as HTML; gr.Error where an input is wrong."""
     typed = dict(zip(names, values, strict=True))
-    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}  # a slider at 2.0 sends 2
-    options = {name: kind(typed[name]) for name, kind in kinds.items() if typed.get(name)}
+    options = options_of(typed)
     try:
         own = READERS[source.medium](input_of(typed, source.medium), source, Path())
         own = {"text": own, "text_pair": typed["pair"]} if "pair" in typed else own
@@ -60,6 +60,24 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     except (InvalidRecord, ValueError) as error:
         raise gr.Error(" ".join(str(error).split()), print_exception=False) from None
     return reading.written if source.task in TEXTS else answer, view._repr_html_()
+
+
+def options_of(typed: Values) -> Values:
+    """Return the options among the inputs, in their types: a slider at 2.0 sends 2."""
+    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}
+    return {name: kind(typed[name]) for name, kind in kinds.items() if typed.get(name)}
+
+
+def reply(source: Source, message: str, history: list[Values], *values: Any) -> str:
+    """Return the answer to a message after the dialogue so far; gr.Error where it is too long."""
+    said = [{"role": each["role"], "content": each["content"]} for each in history]
+    row = {"messages": [*said, {"role": "user", "content": message}], TOOLS: None}
+    options = options_of(dict(zip(WRITTEN, values, strict=True)))
+    try:
+        own = READERS["text"](row, source, Path())
+        return str(next(PREDICTORS[source.task](source, [own], options))["prediction"])
+    except (InvalidRecord, ValueError) as error:
+        raise gr.Error(" ".join(str(error).split()), print_exception=False) from None
 
 
 def input_of(typed: Values, medium: str) -> Any:
@@ -128,11 +146,17 @@ def inputs_of(source: Source) -> Values:
 
 
 def page_of(source: Source) -> gr.Blocks:
-    """Return the page of a model: its inputs, its answer, and the attention of the answer."""
+    """Return the page of a model: its inputs, its answer, and the attention of the answer; or a chat."""
     recipe, component = source.record.get("recipe") or {}, OUTPUTS.get(source.task, gr.Textbox)
     about = f"{type(source.model).__name__}, {source.model.num_parameters():,} parameters"
+    about = f"{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}"
+    if source.chats:
+        return gr.ChatInterface(
+            partial(reply, source), title=source.public_name, description=about, analytics_enabled=False,
+            additional_inputs=[make() for make in WRITTEN.values()], api_visibility="private",
+        )  # fmt: skip
     with gr.Blocks(title=source.public_name, analytics_enabled=False) as page:
-        gr.Markdown(f"# {source.public_name}\n{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}")
+        gr.Markdown(f"# {source.public_name}\n{about}")
         inputs = inputs_of(source)  # in no row: a sketchpad takes the width that it first has
         button = gr.Button("Predict", variant="primary")
         answer = source.columns.get("target", "Answer")

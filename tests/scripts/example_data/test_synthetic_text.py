@@ -3,6 +3,7 @@
 import pytest
 
 import tables
+from qkv.scripts.example_data import synthetic_text
 from qkv.scripts.example_data.synthetic_text import associative_recall, copy, english, french, numbers, reverse
 from recipes import recipe_of
 
@@ -42,3 +43,16 @@ def test_keys_have_the_values_of_the_table() -> None:
     lengths = [len(words) for words in data.words["train"]]
     assert {len(words) for words in data.words["test"]} == {400}
     assert 40 <= min(lengths) < 80 < 200 < max(lengths) <= 400
+
+
+def test_dialogues_ask_about_the_last_answer() -> None:
+    made = synthetic_text.number_dialogues(recipe_of(text={"made": 200}))
+    assert {name: len(own) for name, own in made.texts.items()} == {"train": 180, "test": 20}
+    words = {synthetic_text.english(number): number for number in synthetic_text.draw_numbers(200)}
+    for dialogue in made.texts["test"][:6]:
+        first, answer, *others = (each["content"] for each in dialogue["messages"])
+        number = words[first.removeprefix("What is ").removesuffix(" in French?")]
+        assert answer == synthetic_text.french(number)
+        for question, answer in zip(others[::2], others[1::2], strict=True):
+            number = max(number + synthetic_text.QUESTIONS[question], 0)
+            assert answer == (f"{number:,}" if "digits" in question else synthetic_text.french(number))

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import gradio as gr
 import pytest
 from PIL import Image
+from transformers import AutoTokenizer
 
 import qkv
 import stock_folders
@@ -109,3 +110,20 @@ def test_a_place_that_cannot_be_served_is_one_sentence(
 ) -> None:
     assert main(["demo", str(stock_folders.bert(tmp_path / "bert")), *words]) == 1
     assert "--port" in capsys.readouterr().err
+
+
+def test_a_dialogue_is_answered_in_a_chat(tmp_path: Path) -> None:
+    folder = stock_folders.gpt2(tmp_path / "gpt2")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'][0] + m['content'] }}{% endfor %}a"
+    tokenizer.save_pretrained(folder)
+    source = open_source(str(folder))
+    assert isinstance(page_of(source), gr.ChatInterface)
+    history = [{"role": "user", "content": [{"type": "text", "text": "warm"}], "metadata": None},
+               {"role": "assistant", "content": "cold", "options": None}]  # fmt: skip
+    said = [{"role": "user", "content": "warm"}, {"role": "assistant", "content": "cold"}]
+    own = {"messages": [*said, {"role": "user", "content": "warm"}], "tools": None}
+    expected = next(PREDICTORS[source.task](source, [own], {"max_new_tokens": 4}))["prediction"]
+    assert server.reply(source, "warm", history, 4, 0) == expected
+    with pytest.raises(gr.Error, match="tokens"):
+        server.reply(source, "warm " * 3000, [], 4, 0)
