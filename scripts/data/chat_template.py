@@ -11,24 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qkv.scripts.data.columns import KNOWN
 from qkv.scripts.data.dialogues import ASSISTANT, TOOLS, Dialogue
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 # The template of tokenizers without one. As ChatML, it has a line of the role before each content, between tokens that
 # every tokenizer trained here has.
-TEMPLATE = """\
-{%- if tools %}{{ bos_token + 'tools\\n' + (tools | tojson) + eos_token + '\\n' }}{% endif %}
-{%- for message in messages %}
-{{- bos_token + message['role'] + '\\n' }}
-{%- if message['role'] == 'assistant' %}
-{%- generation %}{{ message['content'] }}
-{%- for call in message['tool_calls'] or [] %}
-{{- '\\n<tool_call>\\n' + ((call['function'] or call) | tojson) + '\\n</tool_call>' }}
-{%- endfor %}{{- eos_token }}{% endgeneration %}
-{%- else %}{{- message['content'] + eos_token }}{% endif %}
-{{- '\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- bos_token + 'assistant\\n' }}{% endif %}"""
+TEMPLATE: str = KNOWN["chat_template"].strip()
 
 
 def written(tokenizer: Any, dialogue: Dialogue, **options: Any) -> str:

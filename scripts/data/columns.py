@@ -5,7 +5,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 # A number with thousands apart, a decimal comma or a percent sign.
 FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
-MESSAGE = ({"role", "content"}, {"from", "value"})  # the fields of a message, in both of its forms
+MESSAGES = re.compile(r'\[\s*\{.*"(role|from)"\s*:\s*".*\}\s*\]', re.DOTALL)  # as JSON
 UNCLEAR = "number in unclear form"  # the kind of a column
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
@@ -131,15 +130,6 @@ def number_of(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
 
 
-def is_dialogue(value: Any) -> bool:
-    """Tell whether a value, or its JSON, is a list of messages: objects with role and content, or from and value."""
-    if isinstance(value, str):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(value) if value.startswith("[{") else None
-    message = value[0] if isinstance(value, list) and value else None
-    return isinstance(message, dict) and any(message.keys() >= names for names in MESSAGE)
-
-
 # Kinds of values; those of a column are the kinds of all its values.
 VALUES: dict[str, Callable[[Any], Any]] = {
     "number": lambda value: not isinstance(value, str) and number_of(value) is not None,
@@ -160,7 +150,7 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "brackets": lambda value: isinstance(value, str) and value[:1] == "[" and value[-1:] == "]",
     "list": lambda value: isinstance(value, list) and all(isinstance(item, str | int) for item in value),
     "binary": lambda value: isinstance(value, str | int | float) and str(value).lower() in FLAGS,
-    "dialogue": is_dialogue,
+    "dialogue": lambda value: MESSAGES.fullmatch(value if isinstance(value, str) else json.dumps(value, default=str)),
 }  # fmt: skip
 
 

@@ -70,10 +70,6 @@ def check_message(message: Any, place: int) -> Dialogue:
     if role not in ROLES:
         raise InvalidRecord(f"message {place} has the role {named!r}, expected one of {', '.join((*ROLES, *SPEAKERS))}")
     content = message.get("content", message.get("value", ""))
-    if isinstance(content, list):  # of parts, as models of several media take them
-        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
-            raise InvalidRecord(f"message {place} of the {role} holds parts that are no texts; leave out its pictures")
-        content = "".join(str(part.get("text", "")) for part in content)
     if not isinstance(content, str):
         raise InvalidRecord(f"message {place} of the {role} is a {type(content).__name__}, expected a text")
     if not content.strip() and role in ("user", ASSISTANT) and not message.get("tool_calls"):
@@ -83,10 +79,8 @@ def check_message(message: Any, place: int) -> Dialogue:
 
 
 def text_of(dialogue: Dialogue) -> str:
-    """Return all that is written in a dialogue: roles, contents, calls and tools."""
-    said = [f"{each['role']}\n{each['content']}" for each in dialogue["messages"]]
-    calls = [json.dumps(each["tool_calls"]) for each in dialogue["messages"] if each.get("tool_calls")]
-    return "\n".join([*said, *calls, *([json.dumps(dialogue[TOOLS])] if dialogue[TOOLS] else [])])
+    """Return the roles and contents of a dialogue."""
+    return "\n".join(f"{each['role']}\n{each['content']}" for each in dialogue["messages"])
 
 
 def last_question(dialogue: Dialogue) -> Dialogue:

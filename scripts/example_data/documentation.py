@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -120,56 +119,37 @@ def archive_address(index: str) -> str:
 
 
 def docstrings(recipe: Recipe) -> Corpus:
+    """Load the docstrings of each module of the standard library as a document."""
+    return library("docstrings", "documentation strings", docstrings_of)
+
+
+def sources(recipe: Recipe) -> Corpus:
+    """Load the source of each module of the standard library as a document."""
+    return library("sources", "sources", lambda path: [path.read_text("utf-8", "replace")])
+
+
+def library(name: str, title: str, texts_of: Callable[[Path], Iterable[str]]) -> Corpus:
     """Load a document for each module of the standard library; every tenth is for the test, and no text is in both."""
-    modules = ["\n\n".join(new) for new in library(docstrings_of) if any(new)]
-    train = [text for index, text in enumerate(modules) if index % 10]
-    title = f"documentation strings of Python {platform.python_version()}"
-    return Corpus("docstrings", title, PYTHON_HOME, {"train": train, "test": modules[::10]})
-
-
-def functions(recipe: Recipe) -> Corpus:
-    """Load a document for each function of the standard library; those of every tenth module are for the test."""
-    modules = [new for new in library(functions_of) if new]
-    splits = {"train": [own for index, own in enumerate(modules) if index % 10], "test": modules[::10]}
-    texts = {name: [text for own in part for text in own] for name, part in splits.items()}
-    return Corpus("functions", f"functions of Python {platform.python_version()}", PYTHON_HOME, texts)
-
-
-def library(texts_of: Callable[[Path], Iterable[str]]) -> Iterator[list[str]]:
-    """Yield the texts of each module of the standard library, without those of the modules before it."""
-    root, seen = Path(sysconfig.get_paths()["stdlib"]), set[str]()
+    root, seen, modules = Path(sysconfig.get_paths()["stdlib"]), set[str](), list[str]()
     for path in sorted(root.rglob("*.py")):
         if not NO_LIBRARY.intersection(path.relative_to(root).parts):
             new = [text for text in dict.fromkeys(texts_of(path)) if text not in seen]
             seen.update(new)
-            yield new
-
-
-def nodes_of(source: bytes) -> Iterator[ast.AST]:
-    """Yield the nodes of a source; none of one that does not parse."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old code has escapes that newer Python warns of
-            yield from ast.walk(ast.parse(source))
-    except (SyntaxError, ValueError):
-        return
-
-
-def functions_of(path: Path) -> Iterator[str]:
-    """Yield the source of each function and method, from its first decorator on; those within it are a part of it."""
-    source = path.read_bytes()
-    lines, last = source.decode("utf-8", "replace").splitlines(keepends=True), 0
-    defined = [node for node in nodes_of(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    for node in sorted(defined, key=lambda node: node.lineno):
-        if node.lineno > last:
-            last = node.end_lineno or node.lineno
-            begin = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            yield textwrap.dedent("".join(lines[begin - 1 : last]))
+            modules += ["\n\n".join(new)] if any(new) else []
+    train = [text for index, text in enumerate(modules) if index % 10]
+    splits = {"train": train, "test": modules[::10]}
+    return Corpus(name, f"{title} of Python {platform.python_version()}", PYTHON_HOME, splits)
 
 
 def docstrings_of(path: Path) -> Iterator[str]:
-    """Yield the docstrings of a source file, module, classes and functions."""
-    for node in nodes_of(path.read_bytes()):
+    """Yield the docstrings of a source file, module, classes and functions; none of one that does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old code has escapes that newer Python warns of
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if text := ast.get_docstring(node, clean=False):
                 yield inspect.cleandoc(text)

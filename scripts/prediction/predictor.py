@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.columns import is_dialogue, located
+from qkv.scripts.data.columns import VALUES, located
 from qkv.scripts.data.dialogues import TOOLS, check_dialogue, last_question
 from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
@@ -82,9 +82,9 @@ def read_prompt(row: Columns, source: Source) -> Any:
     A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines.
     """
     said = row["messages"]
-    if not is_dialogue(said) and source.answers_texts and isinstance(said, str):
-        said = [{"role": "user", "content": check_text(said)}]
-    is_text = isinstance(said, str) and not is_dialogue(said)
+    is_text = isinstance(said, str) and not VALUES["dialogue"](said)
+    if is_text and source.answers_texts:
+        said, is_text = [{"role": "user", "content": check_text(said)}], False
     prompt = check_text(said) if is_text else last_question(check_dialogue(said, row[TOOLS]))
     whole_prompt(source, prompt)  # fits
     return prompt

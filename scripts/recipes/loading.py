@@ -28,7 +28,12 @@ NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list
 
 def names() -> list[str]:
     """Return the names of the recipes that come with qkv."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(files())
+
+
+def files() -> dict[str, Path]:
+    """Return the files of the recipes that come with qkv by name."""
+    return {path.stem: path for path in FOLDER.rglob("*.yaml")}
 
 
 def read_card(name: str) -> dict[str, Any] | None:
@@ -51,7 +56,7 @@ def is_path(name: str) -> bool:
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by its name or YAML file, and apply `key=value` words; ValueError for a mistake."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    path = Path(name) if name.endswith((".yaml", ".yml")) else files().get(name, FOLDER / f"{name}.yaml")
     if not path.exists():
         raise ValueError(missing(name))
     values = parse(path.read_bytes(), str(path))

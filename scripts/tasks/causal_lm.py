@@ -12,11 +12,9 @@ from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.tokenization import byte_counts, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.infilling import PROBE, Infilling
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
-LOOKED_AT = 8  # texts, to tell whether a tokenizer loses letters
 PROMPT_WORDS = 8  # of the card's example
 
 
@@ -118,26 +116,3 @@ class TargetLM(CausalLM):
         """Return loss and accuracy by token, and exact matches by text."""
         by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
         return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
-
-
-class InfillingLM(CausalLM):
-    """Predict every next token of a corpus, in which some training documents have their middle at the end.
-
-    Evaluated documents are in their order, so that bits per byte compare with other models.
-    """
-
-    def make_tokenizer(self, recipe: Recipe) -> Any:
-        tokenizer = super().make_tokenizer(recipe)
-        some = [PROBE] if self.corpus.stream else self.corpus.texts.get("train", [])[:LOOKED_AT]
-        self.infilling = Infilling(tokenizer, recipe, some)
-        return tokenizer
-
-    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        return stack(records if places is None else list(map(self.infilling.row, records, places)))
-
-
-def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
-    """Make the task of a causal language model on a corpus, with targets or without."""
-    if corpus.targets:
-        return TargetLM(recipe, corpus)
-    return (InfillingLM if recipe.text.fim_rate else CausalLM)(recipe, corpus)

@@ -36,12 +36,9 @@ class Chat(CausalLM):
 
     def __init__(self, recipe: Recipe, corpus: Dialogues) -> None:
         self.sizes_of_texts: dict[str, list[int]] = {}
-        self.ends: set[int] = set()
         super().__init__(recipe, corpus)
         self.truncated = count_truncated(self.sizes_of_texts, self.length)
         self.usage = USAGE.format(question=json.dumps(recipe.prompt or self.prompt(), ensure_ascii=False))
-        if others := sorted(self.ends - {self.tokenizer.eos_token_id}):
-            self.generation = {"eos_token_id": [self.tokenizer.eos_token_id, *others]}
 
     def make_tokenizer(self, recipe: Recipe) -> Any:
         """Return the tokenizer, with a chat template where it has none."""
@@ -60,8 +57,6 @@ class Chat(CausalLM):
         """Return dialogues as rows: of the training packed, of evaluated splits one by one."""
         tokens = [chat_tokens(self.tokenizer, dialogue) for dialogue in self.corpus.texts[split]]
         self.sizes_of_texts[split] = [len(ids) for ids, _ in tokens]
-        special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        self.ends |= special & {int(ids[learned][-1]) for ids, learned in tokens if learned.any()}
         cut = [(ids[: self.length], learned[: self.length]) for ids, learned in tokens]
         kept = [(ids, learned) for ids, learned in cut if learned[1:].any()]
         reason = f"dialogues of the {split} split whose assistant speaks beyond text.length={self.length}:"

@@ -9,42 +9,53 @@ Source: Bavarian et al. 2022, Efficient Training of Language Models to Fill in t
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qkv.scripts.data.collate import packed_row
-from qkv.scripts.data.examples import Record
-from qkv.scripts.data.tokenization import tokenize
+from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.examples import Batch, Record, stack
+from qkv.scripts.data.tokenization import byte_counts, tokenize
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
 
 PREFIX, SUFFIX, MIDDLE = SENTINELS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TYPED = re.compile(f"({'|'.join(map(re.escape, SENTINELS))})")
-PROBE = "def f(x):\n    return  x[0] + 1  # one\n"  # has letters that some tokenizers lose: spaces, line ends
 PSM = 0.5  # of the split documents
 
 
-@dataclass
-class Infilling:
-    """Split the share `text.fim_rate` of the documents in packed rows; draws follow from the seed and a row's place.
+class InfillingLM(CausalLM):
+    """Predict every next token of a corpus, in which some training documents have their middle at the end.
 
-    `texts` are some that the tokenizer has to write as they are.
+    What is drawn follows from the seed and the place of a row. Evaluated documents are in their order, so that bits per
+    byte compare with other models.
     """
 
-    tokenizer: Any
-    recipe: Recipe
-    texts: Sequence[str]
+    def make_tokenizer(self, recipe: Recipe) -> Any:
+        tokenizer, init = super().make_tokenizer(recipe), recipe.model.init
+        if byte_counts(tokenizer) is None:
+            raise ValueError(
+                "text.fim_rate splits texts at any letter, which takes text.tokenizer=bpe, or another of bytes"
+            )
+        if init is not None and (lacking := [word for word in SENTINELS if word not in tokenizer.get_vocab()]):
+            raise ValueError(
+                f"text.fim_rate learns with {lacking[0]}, which the tokenizer of init={init!r} lacks; leave out "
+                "init, or give a model that has learned with it"
+            )
+        tokenizer.add_special_tokens({"extra_special_tokens": list(SENTINELS)})
+        tokenizer.split_special_tokens = False  # a prompt holds them
+        self.rate, self.seed = recipe.text.fim_rate, recipe.seed
+        return tokenizer
 
-    def __post_init__(self) -> None:
-        check_lossless(self.tokenizer, self.texts)
-        self.numbers = add_sentinels(self.tokenizer, self.recipe.model.init)
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        return stack(records if places is None else list(map(self.row, records, places)))
 
     def row(self, record: Record, place: int) -> Record:
         """Return a packed row, with some of its documents split."""
         ids, positions, labels = (np.asarray(record[name]) for name in ("input_ids", "position_ids", "labels"))
-        random, starts = np.random.default_rng((self.recipe.seed, place)), np.flatnonzero(positions == 0)
+        random, starts = np.random.default_rng((self.seed, place)), np.flatnonzero(positions == 0)
         documents = [self.document(own, random.random(4)) for own in np.split(ids, starts[1:])]
         if (labels[starts[-1] :] < 0).all():  # padding
             documents.pop()
@@ -59,7 +70,7 @@ class Infilling:
         """
         end = self.tokenizer.eos_token_id
         text = self.tokenizer.decode(ids[:-1] if ids[-1] == end else ids, clean_up_tokenization_spaces=False)
-        if draws[0] >= self.recipe.text.fim_rate or "\ufffd" in text:
+        if draws[0] >= self.rate or "\ufffd" in text:
             return ids
         first, last = sorted(int(draw * (len(text) + 1)) for draw in draws[2:])
         parts = tokenize(self.tokenizer, [text[:first], text[first:last], text[last:]], add_special_tokens=False)
@@ -69,35 +80,10 @@ class Infilling:
             return ids
         suffix = suffix[: max(room - len(prefix), 0)]
         prefix = prefix[max(len(prefix) - room, 0) :]
-        before, behind, between = self.numbers
+        before, behind, between = self.tokenizer.convert_tokens_to_ids(list(SENTINELS))
         if draws[1] < PSM:
             return [before, *prefix, behind, *suffix, between, *middle, end]
         return [before, behind, *suffix, between, *prefix, *middle, end]
-
-
-def check_lossless(tokenizer: Any, texts: Sequence[str]) -> None:
-    """Raise ValueError for a tokenizer that loses letters of some texts, such as spaces and line ends."""
-    for ids, text in zip(tokenize(tokenizer, texts, add_special_tokens=False), texts, strict=True):
-        if tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
-            raise ValueError(
-                f"text.fim_rate splits texts between letters, and the tokenizer loses some of {text[:40]!r}; take "
-                "text.tokenizer=bpe"
-            )
-
-
-def add_sentinels(tokenizer: Any, init: str | None) -> list[int]:
-    """Return the numbers of the control tokens, which the tokenizer of a new model gets.
-
-    ValueError where a pretrained model lacks them.
-    """
-    if init is not None and (lacking := [word for word in SENTINELS if word not in tokenizer.get_vocab()]):
-        raise ValueError(
-            f"text.fim_rate learns with {lacking[0]}, which the tokenizer of init={init!r} lacks; leave out init, or "
-            "give a model that has learned with it"
-        )
-    tokenizer.add_special_tokens({"extra_special_tokens": list(SENTINELS)})
-    tokenizer.split_special_tokens = False  # a prompt holds them
-    return list(tokenizer.convert_tokens_to_ids(list(SENTINELS)))
 
 
 def infilling_tokens(tokenizer: Any, prompt: str) -> list[int]:
@@ -106,3 +92,10 @@ def infilling_tokens(tokenizer: Any, prompt: str) -> list[int]:
     first, *rows = (row.tolist() for row in tokenize(tokenizer, parts[::2], add_special_tokens=False))
     words = tokenizer.convert_tokens_to_ids(parts[1::2])
     return [*first, *(each for word, row in zip(words, rows, strict=True) for each in (word, *row))]
+
+
+def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
+    """Make the task of a causal language model on a corpus: with targets, with middles to fill in, or plain."""
+    if corpus.targets:
+        return TargetLM(recipe, corpus)
+    return (InfillingLM if recipe.text.fim_rate else CausalLM)(recipe, corpus)

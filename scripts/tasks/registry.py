@@ -23,11 +23,11 @@ from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.causal_lm import InfillingLM, causal_lm
 from qkv.scripts.tasks.chat import Chat
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
+from qkv.scripts.tasks.infilling import InfillingLM, causal_lm
 from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
@@ -53,7 +53,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
         "reverse": synthetic_text.reverse,
         "numbers": synthetic_text.numbers,
         "docstrings": documentation.docstrings,
-        "functions": documentation.functions,
+        "sources": documentation.sources,
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,
     },

@@ -70,7 +70,11 @@ def options_of(typed: Values) -> Values:
 
 def reply(source: Source, message: str, history: list[Values], *values: Any) -> str:
     """Return the answer to a message after the dialogue so far; gr.Error where it is too long."""
-    said = [{"role": each["role"], "content": each["content"]} for each in history]
+    said = [
+        {"role": turn["role"], "content": part["text"] if isinstance(part, dict) else part}
+        for turn in history
+        for part in (turn["content"] if isinstance(turn["content"], list) else [turn["content"]])
+    ]
     row = {"messages": [*said, {"role": "user", "content": message}], TOOLS: None}
     options = options_of(dict(zip(WRITTEN, values, strict=True)))
     try:

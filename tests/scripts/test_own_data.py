@@ -93,7 +93,7 @@ KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search
 
 
 def test_all_kinds_are_seen() -> None:
-    assert len(KINDS) == 8 and len({task for _, task, _ in KINDS}) == 7 and PAGE.count(", for `") == 8
+    assert len(KINDS) == 9 and len({task for _, task, _ in KINDS}) == 8 and PAGE.count(", for `") == 9
 
 
 @pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])

@@ -54,7 +54,7 @@ def small(name: str) -> Callable[[Recipe], Corpus]:
     return lambda recipe: Corpus(name, name, "s", texts, labels, ["a", "b", "c"])
 
 
-STAND_INS = {name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings", "functions")}
+STAND_INS = {name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings", "sources")}
 
 
 def write_data(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from qkv.scripts.data.columns import Column, is_dialogue
+from qkv.scripts.data.columns import Column
 from qkv.scripts.data.dialogues import Dialogues, check_dialogue, last_question, learned_dialogue
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.inference.own_recipe import infer
@@ -20,14 +20,13 @@ TOOL = {"type": "function", "function": {"name": "add"}}
 
 @pytest.mark.parametrize("value", [[ASKED, TOLD], json.dumps([ASKED, TOLD]), SHAREGPT, json.dumps(SHAREGPT)])
 def test_both_forms_are_one_dialogue(value: Any) -> None:
-    assert is_dialogue(value) and Column("x").add([value]).kind == "dialogue"
+    assert Column("x").add([value]).kind == "dialogue"
     assert learned_dialogue(value) == {"messages": [ASKED, TOLD], "tools": None}
 
 
-def test_parts_calls_and_empty_fields_of_tables() -> None:
-    parts = {"role": "user", "content": [{"type": "text", "text": "2+"}, {"type": "text", "text": "2?"}], "name": None}
+def test_calls_and_empty_fields_of_tables() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add", "arguments": "{}"}}]}
-    read = check_dialogue([parts, calls], json.dumps([TOOL]))
+    read = check_dialogue([{**ASKED, "name": None}, calls], json.dumps([TOOL]))
     assert read["messages"] == [ASKED, {**calls, "content": ""}] and read["tools"] == [TOOL]
 
 
@@ -68,7 +67,7 @@ def test_own_dialogues_are_inferred_and_read(suffix: str, tmp_path: Path) -> Non
     where.write_text("\n".join(map(json.dumps, rows))) if suffix == "jsonl" else Dataset.from_list(rows).to_parquet(
         where
     )
-    recipe, table = infer(str(where), ["text.length=48", "bad_records=0.1"])
+    recipe, table = infer(str(where), ["text.length=96", "bad_records=0.1"])
     assert table["task"] == "chat" and recipe.text.messages == "messages" and recipe.text.target is None
     task = registry.load(recipe)
     assert isinstance(task.data, Dialogues) and task.data.read.columns == ["messages", "tools"]

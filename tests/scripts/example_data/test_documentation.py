@@ -119,13 +119,9 @@ def test_a_module_is_a_document_and_no_text_is_in_both_splits(tmp_path: Path, mo
     assert corpus.texts["train"] == [f"Number {number}." for number in (*range(9), 10, 11)]
 
 
-def test_functions_are_whole_and_in_one_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    source = "import x\n\n@x.y\ndef f(a):\n    def g():\n        return 1\n    return g\n\nclass C:\n    async def h(self):\n        pass\n"
+def test_sources_are_documents_of_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for number in range(11):
-        (tmp_path / f"m{number:02d}.py").write_text(source.replace("1", str(number)))
-    (tmp_path / "broken.py").write_text("def f(:\n")
+        (tmp_path / f"m{number:02d}.py").write_text(f"x = {number % 10}\n")
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    made = documentation.functions(recipe_of())
-    assert made.texts["test"][0] == "@x.y\ndef f(a):\n    def g():\n        return 0\n    return g\n"
-    assert made.texts["test"][1] == "async def h(self):\n    pass\n"
-    assert len(made.texts["test"]) == 3 and len(made.texts["train"]) == 9, "equal functions are taken once"
+    made = documentation.sources(recipe_of())
+    assert made.texts == {"train": [f"x = {number}\n" for number in range(1, 10)], "test": ["x = 0\n"]}

@@ -127,12 +127,4 @@ def test_the_template_is_saved_and_loaded(tmp_path: Any) -> None:
     assert ids == prompt_tokens(made.tokenizer, dialogue("hi"))
     assert "apply_chat_template" in made.usage and '"hi"' in made.usage
     again = task(tokenizer=str(tmp_path))
-    assert again.tokenizer.chat_template == made.tokenizer.chat_template and not again.generation
-
-
-def test_a_turn_that_ends_otherwise_ends_generation(tmp_path: Any) -> None:
-    tokenizer = task().tokenizer
-    tokenizer.chat_template = PLAIN.replace("eos_token", "'<mask>'")
-    tokenizer.save_pretrained(tmp_path)
-    made = task(tokenizer=str(tmp_path))
-    assert made.generation == {"eos_token_id": [1, made.tokenizer.mask_token_id]}
+    assert again.tokenizer.chat_template == made.tokenizer.chat_template

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.tasks.causal_lm import IGNORED, InfillingLM, causal_lm
-from qkv.scripts.tasks.infilling import MIDDLE, PREFIX, SUFFIX, infilling_tokens
+from qkv.scripts.tasks.causal_lm import IGNORED
+from qkv.scripts.tasks.infilling import MIDDLE, PREFIX, SUFFIX, InfillingLM, causal_lm, infilling_tokens
 from qkv.scripts.tasks.registry import load
 from recipes import recipe_of
 
@@ -27,7 +27,7 @@ def test_documents_are_split_in_both_ways() -> None:
     made = task(0.5)
     ids = np.asarray([*made.tokenizer("abcdefgh")["input_ids"], *made.tokenizer("ijkl")["input_ids"], 1])
     decoded = [
-        made.tokenizer.decode(made.infilling.document(ids, np.array(draws)))
+        made.tokenizer.decode(made.document(ids, np.array(draws)))
         for draws in [(0.6, 0, 0, 0), (0.4, 0, 0.5, 0.2), (0.4, 0.9, 0.2, 0.5), (0.4, 0, 0, 0.999)]
     ]
     # 12 letters and an end: of 13 tokens 4 are control tokens, so that 3 letters of the suffix go.
@@ -37,7 +37,7 @@ def test_documents_are_split_in_both_ways() -> None:
     assert decoded[3] == "abcdefghijkl</s>", "the middle alone has no room"
 
 
-@pytest.mark.parametrize("kind", ["bytes", "bpe", "characters"])
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
 def test_rows_keep_their_length_and_the_middle_is_whole(kind: str) -> None:
     made = task(kind=kind)
     records = made.train.__getitems__(range(len(made.train)))
