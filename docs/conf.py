@@ -28,7 +28,8 @@ include_patterns = [
     "*.md",
     "docs/**.md",
     "docs/notebooks/*.ipynb",
-    "configuration/**",
+    "configuration/*.md",
+    "configuration/*.py",  # presets.yaml beside presets.py would be two pages of one name
     "modeling/**",
     "scripts/*.md",
     "scripts/attention/capture.py",

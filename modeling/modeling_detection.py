@@ -10,12 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.detr.modeling_detr import (
-    DetrDecoderOutput,
-    DetrMLPPredictionHead,
-    DetrModelOutput,
-    DetrObjectDetectionOutput,
-)
+from transformers.models.detr.modeling_detr import DetrDecoderOutput, DetrModelOutput, DetrObjectDetectionOutput
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs, maybe_install_capturing_hooks
 
@@ -172,11 +167,25 @@ class QkvDetectionModel(Detector):
         )
 
 
-class QkvDetectionForObjectDetection(Detector):
-    """Find objects: `pixel_values -> QkvDetectionModel -> classifier, box_head -> logits (B, Q, V), pred_boxes`.
+class BoxHead(nn.Module):
+    """Predict the box of each object query: center and size as parts of the image, by three linear maps.
 
     Source: Carion et al. 2020, DETR, §3.2, prediction feed-forward networks, https://arxiv.org/abs/2005.12872
+    Shapes: (..., D) -> (..., 4) between 0 and 1
     """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(hidden_size, width) for width in (hidden_size, hidden_size, 4))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden).relu()
+        return self.layers[-1](hidden).sigmoid()
+
+
+class QkvDetectionForObjectDetection(Detector):
+    """Find objects: `pixel_values -> QkvDetectionModel -> classifier, box_head -> logits (B, Q, V), pred_boxes`."""
 
     config: QkvDetectionConfig
 
@@ -184,7 +193,7 @@ class QkvDetectionForObjectDetection(Detector):
         super().__init__(config)
         self.model = QkvDetectionModel(config)
         self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0) + 1)
-        self.box_head = DetrMLPPredictionHead(config.hidden_size, config.hidden_size, 4, num_layers=3)
+        self.box_head = BoxHead(config.hidden_size)
         self.post_init()
 
     @can_return_tuple
@@ -214,4 +223,4 @@ class QkvDetectionForObjectDetection(Detector):
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Predict class and box of each object query: (B, Q, D) -> (B, Q, V), (B, Q, 4)."""
-        return self.classifier(hidden), self.box_head(hidden).sigmoid()
+        return self.classifier(hidden), self.box_head(hidden)

@@ -135,7 +135,7 @@ def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) ->
     """Write the record, the rows and, for classes, the confusion matrix of an evaluation."""
     rows, labels = evaluation.rows, list(evaluation.task.labels)
     write_atomically(folder / "metrics.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-    write_table(folder / "rows.csv", list(dict.fromkeys(name for row in rows for name in row)), rows)
+    write_table(folder / "rows.csv", list(dict.fromkeys(name for row in rows for name in row)), lambda: rows)
     if evaluation.is_classification and len(labels) <= MOST_CLASSES:
         side = 2.5 + 0.45 * len(labels)
         figure = Figure(figsize=(side + 1, side), layout="constrained")

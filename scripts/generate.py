@@ -16,10 +16,10 @@ def run(arguments: Namespace) -> None:
     source, table = prepare(arguments, tasks=("text-generation", "translation"))
     options = arguments.options
     set_seed(options.get("seed", 0))
-    if arguments.out is not None or table.path is not None or len(table.rows) > 1:
+    if arguments.out is not None or table.path is not None or table.count > 1:
         predict_table(arguments, source, table)
         return
-    prompt = attempt(reader_of(table, source, options), 0)
+    prompt = attempt(reader_of(table, source, options), next(iter(table.rows())))
     if isinstance(prompt, InvalidRecord):
         raise ValueError(f"the prompt cannot be used: {prompt}")
     start = prompt if source.task == "text-generation" and isinstance(prompt, str) else ""

@@ -1,15 +1,20 @@
 """Predict with a model for a text, a file, a folder or a table, row by row in their order."""
 
+import pickle
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from tqdm import tqdm
 
+from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import either
-from qkv.scripts.data.examples import InvalidRecord
+from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.prediction.inputs import Table, read_input
-from qkv.scripts.prediction.outputs import as_delimited, check_out, write_table
+from qkv.scripts.prediction.outputs import check_out, write_delimited, write_table
 from qkv.scripts.prediction.predictor import choices, predictions, reader_of
 from qkv.scripts.prediction.source import Source, open_source
 
@@ -49,25 +54,37 @@ def prepare(arguments: Namespace, tasks: tuple[str, ...] = ()) -> tuple[Source, 
 
 def predict_table(arguments: Namespace, source: Source, table: Table) -> None:
     """Write the rows of a table with their predictions, or print them; ValueError where no row can be used."""
-    bad: list[str] = []
-    new: dict[str, None] = {}
-    answers = predictions(table, source, arguments.options)
-    for number, answer in enumerate(tqdm(answers, total=len(table.rows), unit="row", disable=None, leave=False)):
+    out, answers = arguments.out, predictions(table, source, arguments.options)
+    # Until the last row has said which columns there are, rows wait in a file, as they may be more than fit in memory.
+    with full_disk_named(out), TemporaryFile(dir=out and out.parent) as file:
+        columns = [*table.columns, *keep_predictions(file, table, answers)]
+
+        def rows() -> Iterator[Record]:
+            file.seek(0)
+            return iter(lambda: pickle.load(file), None)
+
+        if out is None:
+            write_delimited(sys.stdout, columns, rows)
+        else:
+            write_table(out, columns, rows, table.path)
+            say(f"{table.count:,} rows with their predictions are in {out}")
+
+
+def keep_predictions(file: IO[bytes], table: Table, answers: Iterator[tuple[Any, Any]]) -> list[str]:
+    """Write rows with their predictions, then None, to a file; return the new columns, ValueError where none is."""
+    bad, first, new = 0, "", dict[str, None]()
+    for number, (row, answer) in enumerate(tqdm(answers, total=table.count, unit="row", disable=None, leave=False)):
         if isinstance(answer, InvalidRecord):
-            table.rows[number][ERROR] = str(answer)
-            bad.append(f"row {number + 1}: {answer}")
-            continue
-        # A table may have scores of its own.
-        row = {f"prediction_{name}" if name in table.columns else name: value for name, value in answer.items()}
-        table.rows[number] |= row
-        new |= dict.fromkeys(row)
-    if len(bad) == len(table.rows):
-        raise ValueError(f"nothing can be predicted: {bad[0]}")
+            bad, first = bad + 1, first or f"row {number + 1}: {answer}"
+            own = {ERROR: str(answer)}
+        else:  # a table may have scores of its own
+            own = {f"prediction_{name}" if name in table.columns else name: value for name, value in answer.items()}
+            new |= dict.fromkeys(own)
+        pickle.dump(own if isinstance(row, InvalidRecord) else row | own, file)
+    pickle.dump(None, file)
+    if not new:
+        raise ValueError(f"nothing can be predicted: {first}")
     if bad:
         new[ERROR] = None
-        say(f"{len(bad)} of {len(table.rows)} rows have no prediction; the column {ERROR!r} says why; first {bad[0]}")
-    if arguments.out is None:
-        sys.stdout.write(as_delimited([*table.columns, *new], table.rows))
-    else:
-        write_table(arguments.out, [*table.columns, *new], table.rows, table.path)
-        say(f"{len(table.rows):,} rows with their predictions are in {arguments.out}")
+        say(f"{bad} of {table.count} rows have no prediction; the column {ERROR!r} says why; first {first}")
+    return list(new)

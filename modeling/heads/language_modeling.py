@@ -56,7 +56,7 @@ def loss_without_logits(
     if few and type(labels) is Tensor and labels.device.type != "meta" and not torch.compiler.is_compiling():
         due = (labels != IGNORED).nonzero()[:, 0]
         hidden, labels = hidden.index_select(0, due), labels[due]
-    if len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
+    if labels.numel() * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
     features = hidden if decoder is head else cast("Callable[[Tensor], Tensor]", head.features)(hidden)
     total = summed_loss(features, decoder, labels.long(), label_smoothing)

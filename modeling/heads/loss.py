@@ -54,7 +54,7 @@ def cross_entropy(
 def real_places(mask: object, tokens: Tensor) -> Tensor | None:
     """Return which of the last tokens (B, T, ...) a mask (B, S) marks as real (B, T), None for other masks."""
     batch, length = tokens.shape[:2]
-    if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) != batch or mask.shape[1] < length:
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch or mask.shape[1] < length:
         return None
     return mask[:, -length:].to(tokens.device, torch.bool)
 

@@ -15,7 +15,7 @@ from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepa
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import classify, reader_of
-from qkv.scripts.prediction.source import CONTACTS, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
@@ -25,21 +25,22 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
     and texts beside the image. ValueError for an input that cannot be used.
     """
     options = dict(options)
-    learned = source.task == "text-classification" and source.columns.get("pair")
+    learned = source.task == ANSWERS or (source.task == "text-classification" and source.columns.get("pair"))
     second = None if learned else options.pop("pair", None)
     table = read_input(given, source, options)
     number = options.get("row", 1) - 1
-    if number >= len(table.rows):
-        raise ValueError(f"row={number + 1}, but the input has {len(table.rows):,} rows; name one of them")
-    if second in table.columns:
-        second = str(table.rows[number][second])
-    own = attempt(reader_of(table, source, options), number)
+    if number >= table.count:
+        raise ValueError(f"row={number + 1}, but the input has {table.count:,} rows; name one of them")
+    row = next(row for place, row in enumerate(table.rows()) if place == number)
+    own = attempt(reader_of(table, source, options), row)
     if isinstance(own, InvalidRecord):
         raise ValueError(f"row {number + 1} of the input cannot be used: {own}")
+    if second in table.columns:
+        second = str(row[second])
     set_seed(options.get("seed", 0))
     reading = read_row(source, own, second, options)
-    if len(table.rows) > 1:
-        reading.notes.append(f"Row {number + 1} of {len(table.rows):,} is shown; row= names another")
+    if table.count > 1:
+        reading.notes.append(f"Row {number + 1} of {table.count:,} is shown; row= names another")
     return reading
 
 
@@ -52,6 +53,7 @@ def read_row(source: Source, own: Any, second: str | None, options: Options) -> 
     names = inspect.signature(type(source.model).forward).parameters
     known = {name: each for name, each in reading.inputs.items() if name in names}
     reading.inputs = send_to_device(known, source.model.device)
+    reading.residue = options.get("residue")
     return reading
 
 
@@ -157,6 +159,7 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "token-classification": read_texts,
     "fill-mask": read_texts,
     CONTACTS: read_texts,
+    ANSWERS: read_texts,
     "translation": read_translation,
     "text-generation": read_prompt,
     "image-classification": read_image,

@@ -30,8 +30,8 @@ CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a
 class Reading:
     """The inputs of one forward, of which `row` is shown, and the tokenizer and processor that name their parts.
 
-    `prompt` is the number of tokens given to a decoder that wrote the others, of which it did not read the `last`; None
-    without writing.
+    With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it. `prompt` is the number
+    of tokens given to a decoder that wrote the others, of which it did not read the `last`; None without writing.
     """
 
     model: Any
@@ -39,6 +39,7 @@ class Reading:
     tokenizer: Any = None
     processor: Any = None
     row: int = 0
+    residue: int | None = None
     prompt: int | None = None
     last: list[int] = field(default_factory=list)
     seconds: float | None = None
@@ -68,16 +69,28 @@ class Reading:
         return self.inputs[name][min(self.row, len(self.inputs[name]) - 1)]
 
     @property
+    def residues(self) -> int:
+        """The number of residues of the chains of a batch, with padding."""
+        return int(self.inputs["input_ids" if "input_ids" in self.inputs else "inputs_embeds"].shape[1])
+
+    @property
     def objects(self) -> Tensor | None:
         """Class probabilities of object queries, without the class no object; None for a model without boxes."""
         if getattr(self.outputs, "pred_boxes", None) is None:
             return None
         return self.outputs.logits[self.row].float().softmax(-1)[:, :-1]
 
-    @property
-    def sequences(self) -> int:
-        """The rows of captured weights for each row of the inputs: the sequences of an alignment, the chain first."""
-        return 1 + self.inputs["msa_ids"].shape[1] if "msa_ids" in self.inputs else 1
+    def weights_row(self, stack: str) -> tuple[int, int]:
+        """Return the row of captured weights that is shown, and the number of rows.
+
+        An alignment has a row for each sequence, the chain first; pairs have one for each residue.
+        """
+        count, place = 1, 0
+        if stack in AXES.values():
+            count, place = self.residues, self.residue or 0
+        elif "msa_ids" in self.inputs:
+            count = 1 + self.inputs["msa_ids"].shape[1]
+        return self.row * count + place, rows_of(self.inputs) * count
 
 
 @torch.no_grad()
@@ -87,10 +100,33 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
     ValueError for layers or heads that do not exist, and for kernels without weights.
     """
     model, inputs = reading.model, without_cache(reading.model, reading.inputs)
+    layers = shown_layers(reading, layers)
     rows: Any = {"layers": layers, "heads": heads, "queries": queries_captured(reading, layers)}
     with evaluating(model), capture_attention(model, inputs, **rows) as captured:
         reading.outputs = captured.outputs
     return stacks_of(reading, captured)
+
+
+def shown_layers(reading: Reading, layers: Layers) -> Layers:
+    """Return the layers that are shown; with a residue, also the layers of attention between its pairs.
+
+    ValueError for a model without pairs, for an unknown residue, and for pairs without a residue.
+    """
+    stacks = {layer.stack: layer.is_of_tokens for layer in attention_layers(reading.model)}
+    named = layers if isinstance(layers, Mapping) else {}
+    if reading.residue is None:
+        for stack in named:
+            if not stacks.get(stack, True):
+                raise ValueError(f"layers names {stack!r}, which is shown of one residue; name it by residue=")
+        return layers
+    if all(stacks.values()):
+        name = type(reading.model).__name__
+        raise ValueError(f"residue={reading.residue} is for attention of pairs, and {name} has none; leave it out")
+    length = int(reading.own("attention_mask").sum()) if "attention_mask" in reading.inputs else reading.residues
+    if reading.residue not in range(length):
+        raise ValueError(f"residue={reading.residue}, but the chain has {length}; name one from 0 to {length - 1}")
+    everywhere: Any = layers
+    return named or dict.fromkeys(stacks, everywhere)
 
 
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
@@ -100,7 +136,8 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
         return None
     chosen = chosen_layers(attention_layers(reading.model), layers)
     heads = getattr(reading.model.config.get_text_config(), "num_attention_heads", None) or 1
-    most = max(CAPTURED // (len(chosen) * heads * ids.numel()), 1)
+    rows = sum(1 if layer.is_of_tokens else ids.shape[1] for layer in chosen)
+    most = max(CAPTURED // (rows * heads * ids.numel()), 1)
     if most >= ids.shape[1]:
         return None
     reading.notes.append(
@@ -115,19 +152,20 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     recycled = getattr(reading.model.config, "num_recycles", 0)
     for record in captured.select(step=max(record.step for record in captured) if recycled else None):
-        if record.stack in AXES.values() or len(record.weights) > rows_of(reading.inputs) * reading.sequences:
+        if len(record.weights) > reading.weights_row(record.stack)[1]:
             raise ValueError(
-                f"{type(reading.model).__name__} attends in {record.stack} within windows or pairs of its input, which "
-                "are not shown; qkv.capture_attention has their weights"
+                f"{type(reading.model).__name__} attends in {record.stack} within windows of its input, which are not "
+                "shown; qkv.capture_attention has their weights"
             )
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
     counts, made, stacks = Counter(name for name, _ in groups), dict[tuple[str, int], Positions](), []
     for (name, shape), records in groups.items():
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
+        own = f"{own}, residue {reading.residue}" if name in AXES.values() else own
         chosen, count = records[0].queries, records[0].num_queries
         queries, keys = (named(reading, made, name, *side) for side in (("queries", count), ("keys", shape[2])))
         queries = queries.select(chosen, rest=count - len(chosen)) if len(chosen) < count else queries
-        stacks.append(stack_of(own, records, reading.row * reading.sequences, queries, keys))
+        stacks.append(stack_of(own, records, reading.weights_row(name)[0], queries, keys))
     for (sequence, _), positions in made.items():
         stacks = without_padding(reading, sequence, positions, stacks)
     return stacks
@@ -158,6 +196,8 @@ def without_padding(reading: Reading, sequence: str, positions: Positions, stack
 def sequence_of(reading: Reading, stack: str, side: str) -> str:
     """Return the sequence of the queries or keys of a stack, a key of `NAMES`."""
     inputs, name = reading.inputs, stack.rpartition(".")[2]
+    if stack == AXES["column_attn"]:
+        return "sequences"
     if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
         return name
     has_target = reading.is_encoder_decoder or reading.objects is not None
@@ -219,6 +259,7 @@ NAMES: dict[str, Callable[[Reading, int], Positions | None]] = {
     "text": lambda reading, _: name_tokens(reading, "input_ids"),
     "target": lambda reading, _: name_tokens(reading, "decoder_input_ids"),
     "written": lambda reading, _: Positions("tokens", token_labels(reading.next_tokens, reading.tokenizer)),
+    "sequences": lambda _, count: Positions("tokens", ["chain", *(f"sequence {each}" for each in range(1, count))]),
     "image": name_patches,
     "sound": name_frames,
     "objects": name_objects,
@@ -230,12 +271,13 @@ def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | N
     """Return the positions of a sequence that are shown, no padding and the best objects; None where all are."""
     if sequence == "objects" and reading.objects is not None:
         return reading.objects.amax(-1).argsort(descending=True)[:OBJECTS].tolist()
-    mask = reading.inputs.get(MASKS.get(sequence, ""))
+    mask = reading.inputs.get("msa_attention_mask" if sequence == "sequences" else MASKS.get(sequence, ""))
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     own = mask[min(reading.row, len(mask) - 1)].bool()
     if sequence == "sound":
         return list(range(-(-int(own.sum()) * count // len(own))))
+    own = torch.cat((own.new_ones(1), own)) if sequence == "sequences" else own
     return own.nonzero().flatten().tolist() if len(own) == count else None
 
 

@@ -82,12 +82,14 @@ def attend(
     A run, folder or Hub id reads the inputs of `qkv predict`, and `options` are those of `qkv attend`: a text, with
     `pair=` a second one, the path of an image, a recording or a table. A model, ours or transformers', takes the inputs
     of its forward, as a dict; `processor`, its tokenizer or image processor, names tokens and restores images, and
-    `row=` is the row of the batch. `layers` and `heads` are those of `qkv.capture_attention`.
+    `row=` is the row of the batch. Of a model of pairs, `residue=` shows how the pairs of that residue, counted from 0,
+    attend to each other: (i, q) to (i, s) in `starting`, (q, i) to (s, i) in `ending`, and at it the sequences of an
+    alignment in `column`. `layers` and `heads` are those of `qkv.capture_attention`.
 
     ValueError for an unknown input, layer or option, and for a kernel without weights.
     """
     is_built = isinstance(model, nn.Module)
-    known = ["row"] if is_built else [*OPTIONS["attend"], *LOADING]
+    known = ["row", "residue"] if is_built else [*OPTIONS["attend"], *LOADING]
     for key in options.keys() - set(known):
         raise ValueError(f"{key}= is no option here; {did_you_mean(key, known, 'options')}")
     if not is_built:
@@ -98,7 +100,7 @@ def attend(
     row, count = options.get("row", 0), rows_of(inputs)
     if not 0 <= row < count:
         raise ValueError(f"row={row}, but inputs have {count} rows; name one from 0 to {count - 1}")
-    reading = Reading(model, dict(inputs), **parts_of(processor), row=row)
+    reading = Reading(model, dict(inputs), **parts_of(processor), row=row, residue=options.get("residue"))
     return view_of(type(model).__name__, reading, layers, heads)
 
 

@@ -38,16 +38,21 @@ def sync(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file by new content, whole or not at all, whenever the process is killed."""
-    data = content.encode() if isinstance(content, str) else content
+    with replacing_file(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which atomically replaces another when the block succeeds, and else is deleted."""
     partial = path.with_name(f"{path.name}.partial")
     with full_disk_named(path):
         try:
-            partial.write_bytes(data)
+            yield partial
             sync(partial)
-        except OSError:
+            partial.replace(path)
+        finally:
             partial.unlink(missing_ok=True)
-            raise
-        partial.replace(path)
 
 
 def write_json(path: Path, values: object) -> None:

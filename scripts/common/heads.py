@@ -50,7 +50,7 @@ HEADS = (
     pipelined("ForMaskedLM", "fill-mask", "text", TOKENS),
     pipelined("ForSequenceClassification", "text-classification", "text", ROWS),
     pipelined("ForTokenClassification", "token-classification", "text", TOKENS),
-    Head("ForQuestionAnswering", "AutoModelForQuestionAnswering", "", "question-answering", "text",
+    Head("ForQuestionAnswering", "AutoModelForQuestionAnswering", "question-answering", "question-answering", "text",
          {"start_positions": "B", "end_positions": "B"}, has_pipeline=False),
     Head("ForMultipleChoice", "AutoModelForMultipleChoice", "", "multiple-choice", "choice", ROWS, has_pipeline=False),
     pipelined("ForImageClassification", "image-classification", "image", ROWS),
@@ -74,8 +74,10 @@ WORDS = {
     "causal-lm": "text-generation", "chat": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
     "regression": "text-classification",
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
-    "speech-recognition": "automatic-speech-recognition",
+    "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
+# Words of `task=` that fields of `text` imply.
+IMPLIED = {"corruption": "denoising", "task": "seq2seq"}
 
 
 def head_for(task: str) -> Head:

@@ -19,7 +19,7 @@ def format_metric(name: str, value: float | None) -> str:
         return ""
     if name == SECONDS:
         return f"{value:.0f}"
-    return f"{value:.4f}" if name in PLAIN else f"{100 * value:.2f} %"
+    return f"{value:.4f}" if name.partition(" of ")[0] in PLAIN else f"{100 * value:.2f} %"
 
 
 def format_range(name: str, values: Sequence[float]) -> str:

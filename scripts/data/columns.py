@@ -35,7 +35,7 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 # A number with thousands apart, a decimal comma or a percent sign.
 FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
 MESSAGES = re.compile(r'\[\s*\{.*"(role|from)"\s*:\s*".*\}\s*\]', re.DOTALL)  # as JSON
-UNCLEAR = "number in unclear form"  # the kind of a column
+UNCLEAR, ANY = "number in unclear form", "any"  # kinds of columns
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
 FLAGS = {"0": 0, "false": 0, "0.0": 0, "1": 1, "true": 1, "1.0": 1}
@@ -254,9 +254,9 @@ def check_spelling(columns: Sequence[Column], where: str) -> None:
 
 
 def first(columns: Sequence[Column], role: str, *kinds: str) -> Column | None:
-    """Return the column that is called by a role, the most usual name first; a class also by its values."""
+    """Return the column of these kinds that is called by a role, usual names first; a class also by its values."""
     kinds = kinds or (("class", "text") if role == "class" else ("text", "class", "date"))
-    called = [column for column in columns if column.kind in kinds and column.name.lower() in NAMES[role]]
+    called = [column for column in columns if {column.kind, ANY} & {*kinds} and column.name.lower() in NAMES[role]]
     called.sort(key=lambda column: NAMES[role].index(column.name.lower()))
     return next(iter([*called, *(column for column in columns if role == column.kind == "class")]), None)
 

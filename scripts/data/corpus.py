@@ -50,7 +50,8 @@ class Corpus(DataSet):
     """Texts in splits, `train` and `test` among them, the same ones every time.
 
     A text is one document. `labels` has the number of its class in `names`, `numbers` the number to be predicted,
-    `targets` the text to be written from it, `pairs` a second text that is read with it.
+    `targets` the text to be written from it, `pairs` a second text that is read with it, `tasks` the name of its task,
+    which is its prefix, too.
     With a `stream` (prepare, length) there are texts for validation at most, and it makes the examples of all others.
     """
 
@@ -60,12 +61,14 @@ class Corpus(DataSet):
     targets: Splits[str] = field(default_factory=dict)
     pairs: Splits[str] = field(default_factory=dict)
     numbers: Splits[float] = field(default_factory=dict)
+    tasks: Splits[str] = field(default_factory=dict)
     stream: Callable[[Prepare, int | None], Stream] | None = None
 
     def divided(self, recipe: Recipe) -> Self:
         """Divide example data into the splits that the recipe asks for."""
         division: Any = divide_evenly({name: len(texts) for name, texts in self.texts.items()}, recipe)
         columns = {"texts": self.texts, "labels": self.labels, "targets": self.targets}
+        columns |= {"pairs": self.pairs, "tasks": self.tasks}
         return replace(self, **{name: division.of_lists(splits) for name, splits in columns.items()})
 
 
@@ -84,6 +87,11 @@ class PromptedCorpus:
     score: Callable[[Sequence[str], Sequence[str]], dict[str, float]]
     products: Callable[[Generate, Path], dict[str, str]]
     usage: str
+
+
+def prefixed(task: str, text: str) -> str:
+    """Return a text behind the name of its task, as T5 reads them."""
+    return f"{task.strip().removesuffix(':')}: {text}"
 
 
 def paired(name: str, title: str, source: str, pairs: Sequence[tuple[str, str]]) -> Corpus:

@@ -179,11 +179,34 @@ def read_json(path: Path, documents: str, encoding: str) -> Iterator[Row]:
     within = [value[name] for name in WRAPPERS if isinstance(value, dict) and value.get(name)]
     value = within[0] if within and isinstance(within[0], list) else value
     if isinstance(value, list):
-        yield from ((row, attempt(as_object, each)) for row, each in enumerate(value, start=1))
+        records = squad_records(value, path) if is_squad(value) else value
+        yield from ((row, attempt(as_object, each)) for row, each in enumerate(records, start=1))
     elif isinstance(value, dict) and any(isinstance(each, list | dict) for each in value.values()):
         yield from coco_rows(value, path)
     else:
         yield from read_jsonl(path, documents, encoding)
+
+
+def is_squad(value: list[Any]) -> bool:
+    """Tell whether the first record is an article of SQuAD, with questions about its paragraphs."""
+    paragraphs = value[0].get("paragraphs") if value and isinstance(value[0], dict) else None
+    return isinstance(paragraphs, list) and any(isinstance(each, dict) and "qas" in each for each in paragraphs)
+
+
+def squad_records(articles: list[Any], path: Path) -> Iterator[Record]:
+    """Yield each question of SQuAD with its context, its answers and the title of its article.
+
+    Source: Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822, https://rajpurkar.github.io/SQuAD-explorer
+    """
+    try:
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    own = {"id": asked.get("id"), "title": article.get("title"), "question": asked["question"]}
+                    yield own | {"answers": asked.get("answers") or [], "context": paragraph["context"]}
+    except (KeyError, TypeError, AttributeError) as error:
+        form = "articles with paragraphs, each with a context, and with qas, each with a question and answers"
+        raise ValueError(f"{path} is SQuAD with an entry that is wrong or lacks {error}; expected {form}") from None
 
 
 def coco_rows(content: Mapping[str, Any], path: Path) -> Iterator[Row]:

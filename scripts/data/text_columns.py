@@ -19,7 +19,7 @@ from datasets import ClassLabel, Dataset
 from numpy.typing import NDArray
 
 from qkv.scripts.data.columns import BRACKETS, UNPAIRED, Column
-from qkv.scripts.data.corpus import STREAMED, Corpus, Splits
+from qkv.scripts.data.corpus import STREAMED, Corpus, Splits, prefixed
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.own_tables import class_names, count_files, labels_of, rarest, valid_tables
@@ -49,14 +49,14 @@ def read_corpus(recipe: Recipe) -> Corpus:
     if recipe.data.streaming:
         return stream_corpus(recipe)
     text, names = recipe.text, list[str]()
-    columns = {"texts": text.column, "targets": text.target, "pairs": text.pair}
+    columns = {"texts": text.column, "targets": text.target, "pairs": text.pair, "tasks": text.task}
     columns = {role: column for role, column in columns.items() if column}
     checks: dict[Any, Any] = dict.fromkeys(columns.values(), check_text) | label_checks(recipe)
     tables, facts = valid_tables(recipe, checks)
     lists: dict[str, Splits[Any]] = {
         role: {name: table[column][:] for name, table in tables.items()} for role, column in columns.items()
     }
-    strata: Splits[Any] = {}
+    strata: Splits[Any] = lists.get("tasks", {})
     if numbers := read_numbers(tables, recipe, facts["read"]):
         lists["numbers"] = numbers
     elif has_several(recipe):
@@ -67,14 +67,24 @@ def read_corpus(recipe: Recipe) -> Corpus:
         strata, names = labels_of(tables, recipe, text.label)
         numbered = {name: number for number, name in enumerate(names)}
         lists["labels"] = {name: [numbered[each] for each in own] for name, own in strata.items()}
-    compared = [lists[role] for role in ("texts", "pairs") if role in lists]
+    compared = [lists[role] for role in ("tasks", "texts", "pairs") if role in lists]
     both = {name: list(map("\n".join, zip(*(own[name] for own in compared), strict=True))) for name in tables}
     division = divide_rows(text_sketches(both), recipe, tables, strata)
     divided: dict[str, Any] = {role: division.of_lists(own) for role, own in lists.items()}
     if has_several(recipe):
         of_rows = {name: [compress(names, row) for row in rows] for name, rows in divided["labels"].items()}
         division.report["classes"] = class_counts({name: [*chain(*rows)] for name, rows in of_rows.items()})
-    return Corpus(**facts, **divided, names=names, report=division.report)
+    return with_prefixes(Corpus(**facts, **divided, names=names, report=division.report))
+
+
+def with_prefixes(corpus: Corpus) -> Corpus:
+    """Put the name of its task before each text of a corpus of several tasks, and count their rows in its report."""
+    if not corpus.tasks:
+        return corpus
+    # Its classes are the tasks, each of which has its share in every split.
+    report = {key: value for key, value in corpus.report.items() if key != "classes"}
+    texts = {name: list(map(prefixed, corpus.tasks[name], own)) for name, own in corpus.texts.items()}
+    return replace(corpus, texts=texts, report=report | {"tasks": class_counts(corpus.tasks)})
 
 
 def has_several(recipe: Recipe) -> bool:

@@ -175,7 +175,7 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options
         return []
     if is_trained_here(tokenizer):
         # A text of HTML has <s> and </s>, too. Those of other tokenizers are written into texts on purpose.
-        options["split_special_tokens"] = True
+        options.setdefault("split_special_tokens", True)
     rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in rows]
 

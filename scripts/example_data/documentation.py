@@ -20,7 +20,7 @@ import numpy as np
 from torch.hub import download_url_to_file
 
 from qkv.scripts.common.files import cache_folder, file_hash, table
-from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.corpus import Corpus, prefixed
 from qkv.scripts.recipes.schema import Recipe
 
 PROJECT, ARCHIVE = "django", "django-5.2.19.tar.gz"
@@ -30,6 +30,7 @@ LEFT_OUT = ("releases", "_theme")  # release notes repeat each other
 SUBJECTS: dict[str, list[str]] = table(__file__)
 MIN_CHARACTERS = 80  # of a paragraph
 BLOCK = 8  # paragraphs that follow each other, and go into one split
+READ = 16  # first words of a paragraph, which tasks read
 PYTHON_HOME = "https://docs.python.org/3/library/"
 # Tests explain little, and installed packages differ between machines.
 NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "__pycache__"}
@@ -60,6 +61,31 @@ def paragraphs(recipe: Recipe) -> Corpus:
     labels = {split: list(labeled.values()) for split, labeled in splits.items()}
     title = "paragraphs of the documentation of Django 5.2.19"
     return Corpus("django-paragraphs", title, HOME, texts, labels=labels, names=list(SUBJECTS))
+
+
+def tasks(recipe: Recipe) -> Corpus:
+    """Make two tasks of the first words of the manual's paragraphs, whose splits they keep.
+
+    `subject` names the subject in a word, and `restore` spells the words again, given in lower case and without
+    punctuation. The training has `text.made` examples, as many of each.
+    """
+    whole = paragraphs(recipe)
+    columns: dict[str, Any] = {"texts": {}, "targets": {}, "tasks": {}}
+    for split, own in whole.texts.items():
+        most = recipe.text.made // 2 if split == "train" else None
+        shuffled = np.random.default_rng(0).permutation(len(own))[:most]
+        rows = [row for n in shuffled for row in tasks_of(own[n], whole.names[whole.labels[split][n]])]
+        columns["texts"][split] = [prefixed(task, text) for task, text, _ in rows]
+        columns["targets"][split] = [target for _, _, target in rows]
+        columns["tasks"][split] = [task for task, _, _ in rows]
+    return Corpus("django-tasks", f"two tasks of the {whole.title}", HOME, **columns)
+
+
+def tasks_of(paragraph: str, subject: str) -> list[tuple[str, str, str]]:
+    """Return the tasks of a paragraph, each with its text and its target."""
+    words = " ".join(paragraph.split()[:READ])
+    plain = " ".join(re.sub(r"[^\w\s]", " ", words).lower().split())
+    return [("subject", words, subject), ("restore", plain, words)]
 
 
 def subject_of(page: str) -> int | None:

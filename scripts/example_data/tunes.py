@@ -6,7 +6,6 @@ Source: Payne 2019, MuseNet, https://openai.com/index/musenet; events and their 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from math import isfinite
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import replacing_file
 from qkv.scripts.data.corpus import Generate, PromptedCorpus, paired
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 from qkv.scripts.recipes.schema import Recipe
@@ -129,6 +128,5 @@ def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 11
             for (time, kind, key, velocity), before in zip(events, befores, strict=False)
         ))  # fmt: skip
     file.tracks[0].insert(0, MetaMessage("set_tempo", tempo=bpm2tempo(tempo)))
-    content = BytesIO()
-    file.save(file=content)
-    write_atomically(path, content.getvalue())
+    with replacing_file(path) as made:
+        file.save(made)

@@ -48,6 +48,7 @@ def compare(parser: ArgumentParser) -> None:
     help = "name and key=value overrides of another model to compare with; may be repeated"
     parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
+    parser.add_argument("--no-stock", action="store_true", help="leave out the model of stock transformers")
 
 
 def compare_history(parser: ArgumentParser) -> None:

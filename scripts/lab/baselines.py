@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.corpus import Corpus, Splits
+from qkv.scripts.data.corpus import Corpus, Splits, prefixed
 from qkv.scripts.data.text_columns import partners_of
 from qkv.scripts.lab.example_baselines import PROMPTED, Baselines, evaluated, support_vectors
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
@@ -81,8 +81,12 @@ def linear_models(corpus: Corpus) -> Baselines:
 
 
 def copy_source(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
-    """Score the text itself as if it were its target."""
-    scores = {name: measure(metrics, corpus.texts[name], corpus.targets[name]) for name in evaluated(corpus)}
+    """Score the text itself, without the prefix of a task, as if it were its target."""
+    scores = {}
+    for name in evaluated(corpus):
+        prefixes = [prefixed(task, "") for task in corpus.tasks.get(name, [])] or [""] * len(corpus.texts[name])
+        copies = [text.removeprefix(prefix) for text, prefix in zip(corpus.texts[name], prefixes, strict=True)]
+        scores[name] = measure(metrics, copies, corpus.targets[name])
     return {"the source, copied": scores}
 
 

@@ -38,7 +38,7 @@ def compare(arguments: Namespace, folder: Path) -> Run:
     results of all. What is finished is not trained again, so runs may be made beforehand, by `qkv train` or by another
     `compare` with one of the seeds.
     """
-    stock = has_stock(load(arguments.recipe, arguments.overrides).model.architecture)
+    stock = not arguments.no_stock and has_stock(load(arguments.recipe, arguments.overrides).model.architecture)
     # Fields of the recipe that each model changes.
     models: dict[str, list[str]] = {"qkv": []} | ({"stock": []} if stock else {})
     models |= {name: words for name, *words in arguments.also}

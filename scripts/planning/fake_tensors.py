@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, autograd, distributed
 from torch.distributed import _functional_collectives as collectives
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qkv.modeling.heads import loss, matching
+from qkv.modeling.fast_paths import varlen
+from qkv.modeling.heads import language_modeling, loss, matching
 
 aten = torch.ops.aten
 
@@ -54,12 +55,39 @@ def ctc_loss_backward(gradient: Tensor, scores: Tensor, *others: Any) -> Tensor:
     return torch.empty_like(scores)
 
 
+def is_not_sharded(head: Any, decoder: Any, hidden: Tensor) -> bool:
+    """Return True for the weight of a linear map that each device has whole, whose loss GPUs compute without logits."""
+    return not isinstance(decoder.weight, DTensor)
+
+
+class AttentionOfDocuments(autograd.Function):
+    """The shapes of attention inside documents, and the tensors that its kernel keeps for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mixed, sums = torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, mixed, sums)
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, ...]:
+        return tuple(map(torch.empty_like, ctx.saved_tensors[:3]))
+
+
+def attend_in_documents(query: Tensor, key: Tensor, value: Tensor, *sizes: Any, **options: Any) -> Tensor:
+    """Take the place of `varlen_attn`."""
+    return cast(Tensor, AttentionOfDocuments.apply(query, key, value))
+
+
 # oneDNN, which no GPU has, would run an LSTM in one operator whose products cannot be counted.
 STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (matching, "matched", match_in_order),
     (loss, "gather_pairs", gather_equal_batches),
     (torch.backends.mkldnn, "enabled", False),
     (functional, "dropout", fused_dropout),
+    (language_modeling, "is_on_host", lambda hidden: False),
+    (language_modeling, "is_weight_alone", is_not_sharded),
+    (varlen, "VARLEN_KERNELS", {"cpu": varlen.VarlenKernel(attend_in_documents, (torch.bfloat16,), 0)}),
 )
 # Operators that look at numbers.
 OPERATORS: dict[Any, Callable[..., Any]] = {

@@ -12,13 +12,12 @@ from qkv.scripts.data.loading import read
 from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.text_columns import MULTI_LABEL
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import CONTACTS, ROLES, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, ROLES, Source
 from qkv.scripts.recipes.loading import build, changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task, fingerprint_of
 
-LONGEST = 512  # tokens of a row, for models that no run of ours has made
 ANY_BUT_ALL = 1 - 1e-9  # the share of bad records that leaves a row to evaluate
 TEXTS, CAPTIONS = {"column": [*NAMES["text"], *NAMES["source"]]}, {"column": NAMES["text"]}
 # The usual names of columns, by task and by the field of a recipe that names them.
@@ -28,6 +27,7 @@ USUAL: dict[str, dict[str, list[str]]] = {
     "text-classification": TEXTS | {"label": [*NAMES["class"], *NAMES["number"]]},
     "token-classification": {"column": NAMES["words"], "label": NAMES["tags"]},
     "translation": {"column": [*NAMES["source"], *NAMES["text"]], "target": NAMES["target"]},
+    ANSWERS: {"column": NAMES["context"], "pair": NAMES["question"], "label": NAMES["answers"]},
     CONTACTS: {"column": NAMES["chain"], "label": ["structure"]},
     "image-classification": {"label": NAMES["class"]},
     "zero-shot-image-classification": CAPTIONS,
@@ -64,7 +64,7 @@ def recipe_of(source: Source, options: Options) -> Recipe:
         fields = source.record["recipe"] | fields | {"text": text}
     else:
         most = source.most_tokens if source.medium == "text" else None
-        length = most if most and source.task == CONTACTS else min(most or LONGEST, LONGEST)
+        length = most if most and source.task in (CONTACTS, ANSWERS) else min(most or LONGEST, LONGEST)
         fields |= {"name": "", "title": "", "data": source.name, "architecture": source.architecture}
         fields |= {"text": {"length": length, "tokenizer": "characters"}}
     if source.task == "text-classification":
@@ -112,4 +112,5 @@ def columns_of(there: list[str], recipe: Recipe, options: Options, source: Sourc
         asked = options.get("text" if role == "messages" and source.chats else role)
         named = [asked, learned if is_there or field not in ("column", "messages") else None, *usual, learned]
         chosen[field] = next(filter(None, named), None)
-    return chosen
+    # Corrupted texts are their own targets.
+    return chosen | ({"target": None} if recipe.text.corruption else {})

@@ -152,7 +152,7 @@ def described(task: Task, outputs: Any, batch: Any, answers: Sequence[Answer]) -
         row |= task.shown(answers[0])
     elif answers:
         row["reference"], row["prediction"] = [pair[1] for pair in answers], [pair[0] for pair in answers]
-    if "prediction" in row and not isinstance(row["prediction"], float | dict):
+    if "prediction" in row and "correct" not in row and not isinstance(row["prediction"], float | dict):
         row["correct"] = row["prediction"] == row["reference"]
     if "score" not in row and (score := certainty(logits, batch)) is not None:
         row["score"] = score

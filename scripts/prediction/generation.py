@@ -75,6 +75,8 @@ def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
     room = {"max_length": max(limit - len(end), 1)} if limit else {}
+    if source.task == "translation":  # masks of infilling are typed
+        room["split_special_tokens"] = tokenizer.split_special_tokens
     rows = [
         whole_prompt(source, text) or tokenize(tokenizer, [text], truncation=True, **room)[0].tolist() + end
         for text in texts

@@ -2,8 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,20 @@ from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.data.columns import LOCATED, NAMES, media_of
-from qkv.scripts.data.examples import InvalidRecord, Record
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.local_files import files_below
 from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.readers import FORMATS, TABLES, UTF_8, read_rows
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import ANSWERS, Source
 
 STANDARD_INPUT = "-"
 LOOKED_AT = 100  # rows, to tell the kind of a column
-# The usual names of columns, by medium.
+Rows = Callable[[], Iterable[Any]]  # are read anew with each call, so that few are in memory at a time
+# The usual names of columns, by medium, and of contexts.
 USUAL = {
     "text": [name for role in ("text", "source", "words", "chain", "dialogue") for name in NAMES[role]],
+    ANSWERS: [*NAMES["context"], "text"],
     "image": ["image", "file_name"],
     "audio": ["audio", "file_name"],
 }
@@ -30,14 +33,14 @@ USUAL = {
 
 @dataclass
 class Table:
-    """Rows in their order with the values of the file, why some cannot be used, and the folder that paths start from.
+    """Rows in their order with the values of the file, or why one cannot be used, and the folder that paths start from.
 
-    `path` is the table that they were read from, if any.
+    `path` is the table that they are read from, if any.
     """
 
     columns: list[str]
-    rows: list[Record]
-    reasons: list[str | None]
+    rows: Rows
+    count: int
     folder: Path
     path: Path | None = None
 
@@ -71,28 +74,31 @@ def shell_text(given: str, medium: str, options: Options) -> Table:
     suffix = Path(given).suffix.lower() if len(given.split()) == 1 else ""
     if medium != "text" or suffix in FORMATS or not given.strip():
         raise ValueError(f"there is no file or folder {given!r}, and no text; give an input of {medium}, or a table")
-    table = of_values("text", [given], Path())
+    row = {"text": given}
     if "pair" in options:
-        table.columns.append("pair")
-        table.rows[0]["pair"], options["pair"] = options["pair"], "pair"
-    return table
+        row["pair"], options["pair"] = options["pair"], "pair"
+    return Table(list(row), lambda: [row], 1, Path())
 
 
 def of_values(column: str, values: Sequence[Any], folder: Path) -> Table:
     """Return a table of one column; ValueError for no values."""
     if not values:
         raise ValueError(f"there is no {column} in the input; give one or more")
-    return Table([column], [{column: value} for value in values], [None] * len(values), folder)
+    return Table([column], lambda: ({column: value} for value in values), len(values), folder)
 
 
 def read_table(path: Path, options: Options) -> Table:
-    """Read the rows of a file with their values as they are, of text its lines; ValueError where none can be read."""
-    read = [record for _, record in read_rows(path, "line", options.get("encoding", UTF_8))]
-    reasons = [str(record) if isinstance(record, InvalidRecord) else None for record in read]
-    if all(reasons):
-        raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {reasons[0]}" if reasons else ""))
-    rows = [{} if isinstance(record, InvalidRecord) else record for record in read]
-    return Table(list(dict.fromkeys(name for row in rows for name in row)), rows, reasons, path.parent, path)
+    """Find the columns of a file with values as they are, of text its lines; ValueError where no row can be read."""
+    table = Table([], lambda: (row for _, row in read_rows(path, "line", encoding)), 0, path.parent, path)
+    columns, encoding, first = dict[str, None](), options.get("encoding", UTF_8), None
+    for row in table.rows():
+        table.count += 1
+        first = first or row
+        columns |= {} if isinstance(row, InvalidRecord) else dict.fromkeys(row)
+    if not columns:
+        raise ValueError(f"{path} holds no row that can be read" + (f"; the first: {first}" if first else ""))
+    table.columns = list(columns)
+    return table
 
 
 def column_of(table: Table, source: Source, options: Options) -> str:
@@ -105,8 +111,9 @@ def column_of(table: Table, source: Source, options: Options) -> str:
         return known(table, options[medium], medium)
     learned = source.columns.get("messages") or source.columns.get("text", "").partition(".")[0]
     learned = learned if medium == "text" else ""
+    usual = USUAL.get(source.task, USUAL[medium])
     lower = {name.lower(): name for name in reversed(table.columns)}
-    named = [name for name in (learned, *(lower.get(name) for name in USUAL[medium])) if name in table.columns]
+    named = [name for name in (learned, *(lower.get(name) for name in usual)) if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
     if not candidates:
@@ -119,7 +126,8 @@ def column_of(table: Table, source: Source, options: Options) -> str:
 
 def holds(table: Table, name: str, medium: str) -> bool:
     """Return whether a column names files of a medium, or stores them."""
-    values = [row[name] for row in table.rows[:LOOKED_AT] if row.get(name) not in (None, "")]
+    rows = (row for row in islice(table.rows(), LOOKED_AT) if not isinstance(row, InvalidRecord))
+    values = [row[name] for row in rows if row.get(name) not in (None, "")]
     return bool(values) and all(media_of(value) == medium for value in values)
 
 

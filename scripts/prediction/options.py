@@ -16,7 +16,7 @@ ROWS = table(__file__)
 OPTIONS = {command: {key: row["meaning"] for key, row in ROWS.items() if command in row["of"]} for command in COMMANDS}
 OF_PAIRS = ("attend",)  # the commands whose second input is the second text
 # The words of `qkv train` for the same columns.
-ALIASES = {"text.column": "text", "text.pair": "pair", "text.label": "label", "text.target": "target"}
+ALIASES = {"text.column": "text", "question": "pair"} | {f"text.{key}": key for key in ("pair", "label", "target")}
 WORD = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 

@@ -1,19 +1,21 @@
 """Write rows and their predictions to a table of any form."""
 
 import csv
-import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import replacing_file
 from qkv.scripts.common.words import either
-from qkv.scripts.data.examples import Record
+from qkv.scripts.prediction.inputs import Rows
+
+ROWS = 1000  # in memory at a time, and in a row group of parquet
 
 
 def check_out(path: Path | None, given: str | None = None) -> None:
@@ -28,17 +30,17 @@ def check_out(path: Path | None, given: str | None = None) -> None:
         raise ValueError(f"--out {path} is the input itself; name another file, so that nothing of it is lost")
 
 
-def write_table(path: Path, columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> None:
-    """Write rows in the form of the file's ending, at once; columns of a parquet `origin` keep their types."""
-    write_atomically(path, WRITERS[path.suffix.lower()](columns, rows, origin))
+def write_table(path: Path, columns: Sequence[str], rows: Rows, origin: Path | None = None) -> None:
+    """Write rows one by one in the form of the file's ending; columns of a parquet `origin` keep their types."""
+    with replacing_file(path) as made, made.open("w", encoding="utf-8", newline="") as file:
+        WRITERS[path.suffix.lower()](file, columns, rows, origin)
 
 
-def as_delimited(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None, mark: str = ",") -> str:
-    """Return rows as a table of text."""
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=mark, lineterminator="\n")
-    writer.writerows([columns, *([cell(row.get(name)) for name in columns] for row in rows)])
-    return text.getvalue()
+def write_delimited(file: TextIO, columns: Sequence[str], rows: Rows, origin: Any = None, mark: str = ",") -> None:
+    """Write rows as a table of text."""
+    writer = csv.writer(file, delimiter=mark, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(name)) for name in columns] for row in rows())
 
 
 def cell(value: Any) -> str:
@@ -53,32 +55,49 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=lambda other: None if isinstance(other, bytes) else str(other))
 
 
-def as_lines(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
-    """Return rows as JSON Lines."""
-    return "".join(as_json({name: row.get(name) for name in columns}) + "\n" for row in rows)
+def write_lines(file: TextIO, columns: Sequence[str], rows: Rows, origin: Path | None = None) -> None:
+    """Write rows as JSON Lines."""
+    file.writelines(as_json({name: row.get(name) for name in columns}) + "\n" for row in rows())
 
 
-def as_list(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
-    """Return rows as a JSON list."""
-    return as_json([{name: row.get(name) for name in columns} for row in rows]) + "\n"
+def write_list(file: TextIO, columns: Sequence[str], rows: Rows, origin: Path | None = None) -> None:
+    """Write rows as a JSON list, all of them at once."""
+    file.write(as_json([{name: row.get(name) for name in columns} for row in rows()]) + "\n")
 
 
-def as_parquet(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> bytes:
-    """Return rows as parquet, with the types of the columns of a parquet `origin`; columns of mixed types as texts."""
-    kept = pq.read_table(origin) if origin is not None and origin.suffix.lower() == ".parquet" else pa.table({})
-    arrays = {name: kept[name] for name in columns if name in kept.column_names}
-    for name in (name for name in columns if name not in arrays):
-        values = [row.get(name) for row in rows]
-        try:
-            arrays[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            arrays[name] = pa.array([None if value is None else cell(value) for value in values])
-    with io.BytesIO() as file:
-        pq.write_table(pa.table({name: arrays[name] for name in columns}), file)
-        return file.getvalue()
+def write_parquet(file: TextIO, columns: Sequence[str], rows: Rows, origin: Path | None = None) -> None:
+    """Write rows as parquet, with the types of the columns of a parquet `origin`; columns of mixed types as texts."""
+    is_stored = origin is not None and origin.suffix.lower() == ".parquet"
+    types = {field.name: field.type for field in pq.read_schema(origin)} if is_stored else {}
+    types |= types_of([name for name in columns if name not in types], rows)
+    texts = [name for name in columns if types[name] == pa.string()]
+    with pq.ParquetWriter(file.buffer, pa.schema([(name, types[name]) for name in columns])) as writer:
+        for values in parts(columns, rows):
+            values |= {name: [None if each is None else cell(each) for each in values[name]] for name in texts}
+            writer.write_table(pa.table(values, writer.schema))
 
 
-WRITERS: dict[str, Callable[..., str | bytes]] = {
-    ".csv": as_delimited, ".tsv": partial(as_delimited, mark="\t"), ".jsonl": as_lines, ".ndjson": as_lines,
-    ".json": as_list, ".parquet": as_parquet,
+def types_of(columns: Sequence[str], rows: Rows) -> dict[str, Any]:
+    """Return the types of columns; text for values of several types, or integers that are no floats beside floats."""
+    types = dict.fromkeys(columns, pa.null())
+    for known in ({}, types):  # the first reading finds types, the second values that do not fit
+        for name, values in (column for part in parts(columns, rows) for column in part.items()):
+            try:
+                both = [pa.schema([(name, kind)]) for kind in (types[name], pa.array(values, known.get(name)).type)]
+                types[name] = pa.unify_schemas(both, promote_options="permissive").field(name).type
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                types[name] = pa.string()
+    return types
+
+
+def parts(columns: Sequence[str], rows: Rows) -> Iterator[dict[str, list[Any]]]:
+    """Yield the values of columns, of some rows at a time."""
+    left = iter(rows())
+    while part := list(islice(left, ROWS)):
+        yield {name: [row.get(name) for row in part] for name in columns}
+
+
+WRITERS: dict[str, Callable[..., None]] = {
+    ".csv": write_delimited, ".tsv": partial(write_delimited, mark="\t"), ".jsonl": write_lines,
+    ".ndjson": write_lines, ".json": write_list, ".parquet": write_parquet,
 }  # fmt: skip

@@ -1,13 +1,18 @@
 """Predict by the pipeline of a model's task: for each input the columns of that task, in the order of inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils import send_to_device
+
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.columns import VALUES, located
+from qkv.scripts.data.columns import NAMES, VALUES, located
+from qkv.scripts.data.corpus import prefixed
 from qkv.scripts.data.dialogues import TOOLS, check_dialogue, last_question
-from qkv.scripts.data.examples import InvalidRecord, attempt
+from qkv.scripts.data.examples import InvalidRecord, Record, attempt, model_inputs
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
 from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
@@ -15,45 +20,71 @@ from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import batched, new_tokens, whole_prompt, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import CONTACTS, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, Source
+from qkv.scripts.tasks.question_answering import best_spans, windows_of
 from qkv.scripts.tasks.token_classification import first_tokens
 
 THRESHOLD = 0.5
 CHUNK = 128  # inputs that are open at a time
-Columns = dict[str, Any]
 
 
-def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
-    """Yield the columns of each row, or the reason that it has none; ValueError where a column is missing."""
-    read, predict = reader_of(table, source, options), PREDICTORS[source.task]
-    for start in range(0, len(table.rows), CHUNK):
-        inputs = [attempt(read, number) for number in range(start, min(start + CHUNK, len(table.rows)))]
+def predictions(table: Table, source: Source, options: Options) -> Iterator[tuple[Any, Record | InvalidRecord]]:
+    """Yield each row with its new columns, or the reason that it has none; ValueError where a column is missing."""
+    read, predict, left = reader_of(table, source, options), PREDICTORS[source.task], iter(table.rows())
+    while rows := list(islice(left, CHUNK)):
+        inputs = [attempt(read, row) for row in rows]
         valid = [each for each in inputs if not isinstance(each, InvalidRecord)]
         answers = predict(source, valid, options) if valid else iter(())
-        yield from (each if isinstance(each, InvalidRecord) else next(answers) for each in inputs)
+        for row, each in zip(rows, inputs, strict=True):
+            yield row, each if isinstance(each, InvalidRecord) else next(answers)
 
 
-def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
-    """Return the reader of a row's input by its number; ValueError where a column is missing."""
+def reader_of(table: Table, source: Source, options: Options) -> Callable[[Record | InvalidRecord], Any]:
+    """Return the reader of a row's input; ValueError where a column is missing."""
     column, pair = column_of(table, source, options), pair_column(table, source, options)
 
-    def read(number: int) -> Any:
-        row, reason = table.rows[number], table.reasons[number]
-        if reason is not None:
-            raise InvalidRecord(reason)
+    def read(row: Record | InvalidRecord) -> Any:
+        if isinstance(row, InvalidRecord):
+            raise row
         value = {"messages": row.get(column), TOOLS: row.get(TOOLS)} if source.chats else row.get(column)
         own = READERS[source.medium](value, source, table.folder)
-        return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
+        own = with_task(own, row, source) if source.task == "translation" else own
+        return both_of(source, own, check_text(row.get(pair))) if pair else own
 
     return read
 
 
+def both_of(source: Source, text: str, second: str) -> dict[str, str]:
+    """Return two texts in the order in which the model reads them: a question before the text that it is about."""
+    return {"text": second, "text_pair": text} if source.task == ANSWERS else {"text": text, "text_pair": second}
+
+
+def with_task(text: str, row: Record, source: Source) -> str:
+    """Return the text of a row with the prefix of its task, its own or that of the row's column.
+
+    InvalidRecord where a model of several tasks finds none of them.
+    """
+    tasks, fields = source.record.get("data", {}).get("mixing", {}), source.record.get("recipe", {}).get("text", {})
+    if not tasks or any(text.startswith(prefixed(task, "")) for task in tasks):
+        return text
+    if (named := row.get(fields.get("task"))) not in tasks:
+        known = ", ".join(repr(prefixed(task, "")) for task in tasks)
+        raise InvalidRecord(f"no task of the model, expected a text that begins with one of {known}")
+    return prefixed(str(named), text)
+
+
 def pair_column(table: Table, source: Source, options: Options) -> str | None:
-    """Return the column of second texts, if the model reads pairs; ValueError where it is missing."""
-    learned = source.columns.get("pair")
-    if source.task != "text-classification" or not (learned or "pair" in options):
+    """Return the column of second texts or questions, if the model reads any; ValueError where it is missing."""
+    learned, asks = source.columns.get("pair"), source.task == ANSWERS
+    if not asks and (source.task != "text-classification" or not (learned or "pair" in options)):
         return None
-    usual = [name for name in (learned, "pair") if name in table.columns]
+    names = (learned, "pair", *(NAMES["question"] if asks else ()))
+    usual = [name for name in names if name in table.columns]
+    if asks and not usual and "pair" not in options:
+        raise ValueError(
+            f"{source.name} answers questions about texts, and the input has none; name their column as in "
+            'question=COLUMN, or after a text write one, as in question="Where is Ada?"'
+        )
     return known(table, options.get("pair") or next(iter(usual), "pair"), "pair")
 
 
@@ -76,7 +107,7 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     return text
 
 
-def read_prompt(row: Columns, source: Source) -> Any:
+def read_prompt(row: Record, source: Source) -> Any:
     """Return a dialogue, up to the last message that a model with a chat template answers, or a text.
 
     A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines.
@@ -113,7 +144,7 @@ def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: 
     yield from source.pipeline((each for each in inputs), batch_size=size, **arguments)
 
 
-def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def classify(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict a class of texts or images, or choose one of several texts, with its probability; or predict a number, or
     all classes whose probability reaches the threshold.
     """
@@ -145,7 +176,7 @@ def choices(source: Source, options: Options) -> list[str]:
     return labels
 
 
-def tag(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def tag(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict a tag for each word of a list, or the entities in a text; the score is that of the least certain one."""
     if any(isinstance(each, list) for each in inputs):
         rows = [each if isinstance(each, list) else each.split() for each in inputs]
@@ -171,7 +202,7 @@ def least(answers: Any) -> float | None:
     return min((float(answer["score"]) for answer in answers), default=None)
 
 
-def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict the token of each mask, and its probability; of several the list, and the least."""
     for answer in piped(source, inputs, options, top_k=1, tokenizer_kwargs={"truncation": True}):
         rows = [row[0] if isinstance(row, list) else row for row in answer]
@@ -179,7 +210,7 @@ def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Itera
         yield {"prediction": words[0] if len(words) == 1 else words, "score": least(rows)}
 
 
-def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict objects, as `qkv train` reads them, of at least a score; the score of a row is that of its best."""
     for answer in piped(source, inputs, options, threshold=options.get("threshold", THRESHOLD)):
         objects = [
@@ -190,7 +221,7 @@ def detect(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[
         yield {"prediction": objects, "score": max((row["score"] for row in objects), default=None)}
 
 
-def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
     """Predict the words of a recording."""
     arguments = {}
     if source.pipeline.type != "ctc":
@@ -198,7 +229,20 @@ def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Itera
     yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
 
 
-PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Columns]]] = {
+@torch.no_grad()
+def answer_questions(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Record]:
+    """Predict answers to questions, empty for none, with their probabilities and the places of their first letters."""
+    size, tokenizer = options.get("batch_size", 16), source.tokenizer
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # which the mask hides
+    for start in range(0, len(inputs), size):
+        questions, contexts = zip(*(each.values() for each in inputs[start : start + size]), strict=True)
+        batch = windows_of(tokenizer, questions, contexts, source.most_tokens or LONGEST)
+        outputs = source.model(**send_to_device(model_inputs(batch), source.model.device))
+        for text, place, score in best_spans(outputs, batch, contexts):
+            yield {"prediction": text, "score": score, "start": place}
+
+
+PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Record]]] = {
     **dict.fromkeys(("text-classification", "image-classification", "zero-shot-image-classification"), classify),
     **dict.fromkeys(("translation", "text-generation"), write_texts),
     "token-classification": tag,
@@ -206,4 +250,5 @@ PREDICTORS: dict[str, Callable[[Source, Sequence[Any], Options], Iterator[Column
     "object-detection": detect,
     "automatic-speech-recognition": transcribe,
     CONTACTS: predict_contacts,
+    ANSWERS: answer_questions,
 }

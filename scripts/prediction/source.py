@@ -17,10 +17,11 @@ from qkv.scripts.common.heads import HEADS, Head, head_for
 from qkv.scripts.common.words import either
 from qkv.scripts.data.chat_template import TEMPLATE
 
-CONTACTS = "contact-prediction"
+CONTACTS, ANSWERS = "contact-prediction", "question-answering"
 TASKS = {head.task: head for head in HEADS if head.task}
 # Fields of a recipe's `text`.
 ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target", "messages": "messages"}
+LONGEST = 512  # tokens of a text, for models that no run of ours has made
 UNLIMITED = 10**9  # a tokenizer without a limit states a larger one
 
 

@@ -65,15 +65,22 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     own, typed = values.get("data"), set()
     overrides, task = [word for word in overrides if not word.startswith("task=")], task_word(overrides)
     if task is not None:
-        assign(values, "architecture", architecture_for(task, str(values.get("architecture", ""))))
-        if kind := {"regression": "regression", "multi-label": "multi_label_classification"}.get(task):
-            assign(values, "model.problem_type", kind)
+        assign_task(values, task)
     for key, value in pairs(resolve(overrides)):
         assign(values, key, value)
         typed.add(key)
     if values.get("data") != own:
         values |= dict.fromkeys(set(STORY) - typed, "")
     return build({"name": path.stem, **values})
+
+
+def assign_task(values: Fields, task: str) -> None:
+    """Set the fields that follow from the task of `task=`."""
+    assign(values, "architecture", architecture_for(task, str(values.get("architecture", ""))))
+    if kind := {"regression": "regression", "multi-label": "multi_label_classification"}.get(task):
+        assign(values, "model.problem_type", kind)
+    if task == "denoising" and not values.get("text", {}).get("corruption"):
+        assign(values, "text.corruption", "spans")
 
 
 def task_word(words: Sequence[str]) -> str | None:

@@ -43,6 +43,11 @@ class Text:
         vocab_size (tokens): Size of a trained tokenizer, or what the texts have where that is less.
         length (tokens): Maximum length of a row.
         mask (share of the tokens): Tokens that masked language modeling predicts.
+        corruption: Makes an encoder-decoder restore corrupted texts: `spans`, for each of which a sentinel stands (T5),
+            or `infilling` of spans behind one mask token each (BART).
+        noise_density (share of the tokens): Tokens that are corrupted; 0.15 in T5, 0.3 in BART.
+        mean_span (tokens): Mean length of a corrupted span.
+        permute_sentences: Whether infilling shuffles the sentences of a row, too, which end with full stops.
         made (examples): Number of examples of synthetic data.
         symbols: Maximum number of symbols of copies and reversals, or of shapes.
         evaluated (examples): Examples scored of an evaluated split, the first ones; 0 is all.
@@ -50,6 +55,9 @@ class Text:
         target: Column of the texts to be written, such as translations.
         pair: Column of a second text that is classified with the first.
         label: Column of the labels, which may be numbers or lists of tags.
+        task: Column of the name of each row's task, which becomes the prefix of its text, as in `translate: good`.
+        mixing_limit (examples): Examples of a task that count at most for the rate at which it is drawn.
+        mixing_temperature: The greater, the more equal are the rates of tasks; 1 draws them by their examples.
         messages: Column of dialogues, lists of messages with `role` and `content` or ShareGPT's `from` and `value`, of
             which a decoder learns the assistant's; a column `tools` beside it is read, too.
         fim_rate (share of the documents): Training documents of causal language modeling that are split into prefix,
@@ -60,6 +68,10 @@ class Text:
     vocab_size: Count = 2048
     length: Annotated[int, Range(4)] = 128
     mask: Share = 0.15
+    corruption: Literal["spans", "infilling"] | None = None
+    noise_density: PositiveShare = 0.15
+    mean_span: Annotated[float, Range(1)] = 3.0
+    permute_sentences: bool = False
     made: Count = 12000
     symbols: Count = 32
     evaluated: Natural = 0
@@ -67,6 +79,9 @@ class Text:
     target: str | None = None
     pair: str | None = None
     label: str | None = None
+    task: str | None = None
+    mixing_limit: Count | None = None
+    mixing_temperature: Annotated[float, Range(1)] = 1.0
     messages: str | None = None
     fim_rate: Share = 0.0
 

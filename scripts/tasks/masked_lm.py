@@ -26,7 +26,18 @@ MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are
 WORDS = 8  # of the card's example
 
 
-class MaskedLM(Task):
+class TokenPrediction(Task):
+    """Predict single tokens, those that have labels, where the logits of the labels stand."""
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
+
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return loss and accuracy by predicted token, and the perplexity."""
+        return super().reduce(sums, answers) | measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
+
+
+class MaskedLM(TokenPrediction):
     """Predict masked tokens of a corpus, each text in pieces of at most `text.length` tokens.
 
     Of the predicted tokens 80 % are masked, 10 % replaced by random tokens and 10 % kept. In training they follow from
@@ -88,13 +99,6 @@ class MaskedLM(Task):
         labels = inputs.masked_fill(~chosen, IGNORED)
         changed = inputs.masked_fill(masked, self.tokenizer.mask_token_id).where(~replaced, other)
         return {"input_ids": changed, "labels": labels}
-
-    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
-
-    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return loss and accuracy by predicted token, and the perplexity."""
-        return super().reduce(sums, answers) | measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
 
     def prompt(self) -> str:
         words = super().prompt().replace("{", "{{").replace("}", "}}").split()[:WORDS]

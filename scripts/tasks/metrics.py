@@ -25,6 +25,7 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.tasks.squad import question_counts, question_scores, squad
 
 MISSED = ""  # the predicted class of a word that the model did not read
 # Contacts: least distance of two residues in the chain, probability threshold, and divisors of L for precision at L/5,
@@ -164,6 +165,8 @@ def contact_scores(sums: Any) -> Scores:
     return {"f1": 2 * right / max(predicted + true, 1), **means}
 
 
+# The terms of a row in sums, and the metric of such sums.
+SUMMED: dict[str, Any] = {"contacts": (contact_counts, contact_scores), "squad": (question_counts, question_scores)}
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
     "accuracy": accuracy_score,
@@ -184,12 +187,14 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], Any]] = {
     "seqeval": seqeval,
     "average_precision": average_precision,
     "contacts": contacts,
+    "squad": squad,
 }
 STRING, NUMBER = Value("string"), Value("float64")
 BOXES = {"boxes": List(List(NUMBER)), "labels": List(NUMBER)}
 # Types of a prediction and a reference, by metric; others compare texts, classes or numbers.
 TYPES: dict[str, list[tuple[Any, Any]]] = {
     **dict.fromkeys(("bleu", "chrf"), [(STRING, STRING), (STRING, List(STRING))]),
+    "squad": [(STRING, List(STRING))],
     **dict.fromkeys(("seqeval", "multi_label"), [(List(STRING), List(STRING))]),
     "contacts": [(List(List(NUMBER)), List(List(NUMBER)))],
     "average_precision": [(BOXES | {"scores": List(NUMBER)}, BOXES)],
@@ -249,8 +254,9 @@ def parts_by_row(
     name: str, predictions: Sequence[Any], references: Sequence[Any]
 ) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Scores]] | None:
     """Return the terms of each row in the sums of a metric, and the metric of such sums; None for one without sums."""
-    if name == "contacts":
-        return np.stack(list(map(contact_counts, predictions, references))), contact_scores
+    if name in SUMMED:
+        counts, scores = SUMMED[name]
+        return np.stack(list(map(counts, predictions, references))), scores
     if name in SCORERS:
         scorer = SCORERS[name]()
         parts = np.asarray(scorer._extract_corpus_statistics(list(predictions), [list(references)]))

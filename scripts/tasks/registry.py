@@ -10,6 +10,7 @@ from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.dialogues import Dialogues, read_dialogues
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
+from qkv.scripts.data.questions import AnsweredQuestions, read_questions
 from qkv.scripts.data.text_columns import (
     SecondaryStructures,
     TaggedWords,
@@ -26,13 +27,14 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.chat import Chat
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
+from qkv.scripts.tasks.denoising import text_to_text
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.infilling import InfillingLM, causal_lm
 from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
-from qkv.scripts.tasks.seq2seq import Seq2Seq
+from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import text_classification
@@ -56,6 +58,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
         "sources": documentation.sources,
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,
+        "django-tasks": documentation.tasks,
     },
 }
 NAMES = [name for makers in EXAMPLE_DATA.values() for name in makers]
@@ -87,8 +90,9 @@ LEARNING = (
     Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
     Learning("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
+    Learning("ForQuestionAnswering", AnsweredQuestions, QuestionAnswering, read_questions),
     Learning("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
-    Learning("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
+    Learning("ForConditionalGeneration", Corpus, text_to_text, read_corpus),
 )
 
 
@@ -102,7 +106,8 @@ def load(recipe: Recipe) -> Task:
     if made is None and "/" not in where and not is_local(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     learning = learning_of(recipe, made)
-    if recipe.data.streaming and (made or not learning.streams):
+    check_text_to_text(recipe, learning)
+    if recipe.data.streaming and (made or not (learning.streams or recipe.text.corruption)):
         raise ValueError(
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
             "read before the training; leave it out"
@@ -119,6 +124,16 @@ def load(recipe: Recipe) -> Task:
             f"{type(task).__name__}; leave it out"
         )
     return with_metrics(task, recipe)
+
+
+def check_text_to_text(recipe: Recipe, learning: Learning) -> None:
+    """Raise ValueError for fields of encoder-decoders where the architecture is another."""
+    for name in ("corruption", "task"):
+        if (value := getattr(recipe.text, name)) and learning.task is not text_to_text:
+            raise ValueError(
+                f"text.{name}={value} is for an architecture that ends in ForConditionalGeneration, and "
+                f"{recipe.model.architecture!r} does not; leave it out, or take such an architecture"
+            )
 
 
 def with_metrics(task: Task, recipe: Recipe) -> Task:

@@ -1,14 +1,17 @@
 """Sequence to sequence: texts and their targets, for an encoder-decoder."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.mixture import Mixture
 from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, count_truncated, tokenizer_for, truncate
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.task import Answer, Metrics, Task
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -43,7 +46,10 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.targets:
-            raise ValueError(f"data={corpus.name!r} has no targets to write; name their column: text.target=…")
+            raise ValueError(
+                f"data={corpus.name!r} has no targets to write; name their column: text.target=…, or learn from texts "
+                "alone: text.corruption=spans"
+            )
         learned = corpus.texts.get("train", []), corpus.targets.get("train", corpus.targets.get("test", []))
         self.tokenizer = tokenizer_for(recipe, [*learned[0], *learned[1]], SEQ2SEQ_TEMPLATE)
         self.corpus, length = corpus, recipe.text.length
@@ -67,3 +73,39 @@ class Seq2Seq(GreedyDecoding, Task):
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         return pad_with_mask(records, self.fills)
+
+
+class TaskText(str):
+    """The text to be written for a task."""
+
+    task: str
+
+
+class MultitaskSeq2Seq(Seq2Seq):
+    """Write targets of several tasks, which a prefix of each text names; they are drawn at their mixing rates.
+
+    Beside the metrics of all texts there are those of each task, such as `exact_match of translate`.
+    """
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        super().__init__(recipe, corpus)
+        names = [task for split in corpus.texts for task in corpus.tasks[split]]
+        written = list(map(TaskText, self.references))
+        for reference, name in zip(written, names, strict=True):
+            reference.task = name
+        self.references[:] = written
+        if train := corpus.tasks.get("train"):
+            self.mixture = Mixture.of(train, recipe.text.mixing_limit, recipe.text.mixing_temperature)
+
+    def shown(self, answer: Answer) -> Record:
+        return {"task": answer[1].task, **super().shown(answer)}
+
+    def measure(self, sums: Metrics, answers: Sequence[Answer], names: Sequence[str] | None = None) -> Metrics:
+        """Compute the metrics of a split, and the named ones of each task."""
+        metrics, by_task = super().measure(sums, answers, names), defaultdict[str, list[Answer]](list)
+        for answer in answers:
+            by_task[answer[1].task].append(answer)
+        for task in sorted(by_task):
+            scores = measure(self.metrics if names is None else names, *zip(*by_task[task], strict=True))
+            metrics |= {f"{name} of {task}": value for name, value in scores.items()}
+        return metrics

@@ -15,6 +15,7 @@ from torch import Tensor
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, contents, model_inputs, stack
+from qkv.scripts.data.mixture import Mixture
 from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
@@ -36,6 +37,7 @@ class Task:
         generation: Fields of the generation config.
         usage: Program of the card that generates something, with `model=...` for the published model.
         truncated: Count of the texts that were too long.
+        mixture: Rates of the tasks that its examples are of, where these are several.
         in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
         has_references: Whether each answer is a prediction beside a reference that any metric can compare.
         generates: Whether answers are generated, for which `answer` reads the batch alone.
@@ -50,6 +52,7 @@ class Task:
     generation: Mapping[str, Any] = field(default_factory=dict)
     usage: str = ""
     truncated: dict[str, Any] = field(default_factory=dict)
+    mixture: Mixture | None = None
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
     has_references: ClassVar[bool] = False
@@ -97,8 +100,8 @@ class Task:
 
     def sample(self) -> dict[str, Any]:
         """Return the short prompt of the card's programs, and the text that is read with it; empty for files."""
-        text = shorten(self.prompt())
-        return {"prompt": text} if text else {}
+        texts = {"prompt": self.prompt(), "pair": first(getattr(self.data, "pairs", {})) or ""}
+        return {name: shorten(text) for name, text in texts.items() if text}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         """Write pictures and sounds that the model generates to the folder of a run, and return {file: caption}."""

@@ -23,7 +23,7 @@ from qkv.scripts.data.tokenization import (
     truncate,
 )
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Answer, Task, first, shorten
+from qkv.scripts.tasks.task import Answer, Task
 
 
 class TextTask(Task):
@@ -47,10 +47,6 @@ class TextTask(Task):
     @abstractmethod
     def targets(self, split: str) -> Tensor:
         """Return the target of each text of a split."""
-
-    def sample(self) -> dict[str, Any]:
-        pair = shorten(first(self.corpus.pairs) or "")
-        return super().sample() | ({"pair": pair} if pair else {})
 
     def examples_of(self, split: str) -> Columns:
         """Return the tokens of a split, and its targets."""

@@ -31,8 +31,9 @@ class EarlyStopping:
         if self.metric is not None and self.metric not in values:
             raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
         value = None if self.metric is None else values[self.metric]
-        split, _, name = str(self.metric).rpartition(" ")
-        best, sign = math.nan if self.best is None else self.best, -1 if name in LOWER_IS_BETTER else 1
+        split, _, name = str(self.metric).partition(" ")
+        is_error = name.partition(" of ")[0] in LOWER_IS_BETTER  # perhaps of one task of several
+        best, sign = math.nan if self.best is None else self.best, -1 if is_error else 1
         loss, least = (own.get(split, {}).get("loss", 0.0) for own in (results, self.results))
         if math.isnan(best) or value is None or (sign * value, -loss) > (sign * best, -least):
             self.best, self.step, self.waited, self.results = value, step, 0, results

@@ -85,6 +85,9 @@ def read_lines(task: Task, recipe: Recipe) -> dict[str, str]:
         return {}
     facts, plan, cut = {"sizes": task.sizes(), **task.data.report}, recipe.optimization, task.truncated
     lines = task.data.read.lines(facts, task.data.invalid_records.summary()["reasons"], truncated_sentence(cut))
+    if task.mixture:
+        rates = {name: f"{100 * rate:.3g} %" for name, rate in task.mixture.rates.items()}
+        lines["mixing rates"] = ", ".join(f"{name} {rate}" for name, rate in rates.items())
     rows = facts["sizes"].get("train")
     epochs = f", {plan.max_steps * plan.batch_size / rows:.3g} epochs" if rows else ""
     return {**lines, "training": f"{plan.max_steps:,} steps of {plan.batch_size}{epochs}"}
@@ -95,6 +98,8 @@ def describe_data(task: Task, recipe: Recipe) -> dict[str, Any]:
     facts = {"sizes": task.sizes(), "sha256": fingerprint_of(task), **task.data.report}
     if read := read_lines(task, recipe):
         facts["read"] = read
+    if task.mixture:
+        facts["mixing"] = task.mixture.rates
     if task.truncated:
         facts["truncated"] = task.truncated
     has_one = task.kind != "object-detection" and "multi_label" not in task.metrics

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
 from qkv.scripts.data.examples import Batch
+from qkv.scripts.data.mixture import Mixture
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel
@@ -51,27 +52,33 @@ class Share:
             yield list(step[index * self.size : (index + 1) * self.size])
 
 
-def places(size: int, seed: int, start: int = 0) -> Iterator[Place]:
-    """Yield `size` examples without end from a place on: each epoch in another order, which the seed alone decides."""
+def places(size: int, seed: int, start: int = 0, mixture: Mixture | None = None) -> Iterator[Place]:
+    """Yield `size` examples without end from a place on: each epoch in another order, which the seed alone decides.
+
+    A mixture chooses the examples of each epoch.
+    """
     for epoch in count(start // size):
-        permutation = np.random.default_rng((seed, epoch)).permutation(size).tolist()
+        examples = np.arange(size) if mixture is None else mixture.epoch(epoch, seed)
+        permutation = np.random.default_rng((seed, epoch)).permutation(examples).tolist()
         first = epoch * size
         skipped = max(start - first, 0)
         yield from zip(count(first + skipped), permutation[skipped:], strict=False)
 
 
-def steps(size: int, recipe: Recipe, lengths: Sequence[int] | None = None, done: int = 0) -> Iterator[list[Place]]:
+def steps(
+    size: int, recipe: Recipe, lengths: Sequence[int] | None = None, done: int = 0, mixture: Mixture | None = None
+) -> Iterator[list[Place]]:
     """Yield the examples of each step after `done`, with their places, whatever the number of processes.
 
     With `lengths` the examples of 50 steps are sorted by length, and the steps shuffled, which saves padding.
     """
     seed, batch = recipe.seed, recipe.optimization.batch_size
     if lengths is None:
-        order = places(size, seed, done * batch)
+        order = places(size, seed, done * batch, mixture)
         while True:
             yield list(islice(order, batch))
     for bucket in count(done // BUCKET):
-        near = islice(places(size, seed, bucket * BUCKET * batch), BUCKET * batch)
+        near = islice(places(size, seed, bucket * BUCKET * batch, mixture), BUCKET * batch)
         # A stable sort: examples of one length stay shuffled.
         ordered = sorted(near, key=lambda place: lengths[place[1]])
         shuffled = np.random.default_rng((seed, bucket, BUCKET)).permutation(BUCKET)
@@ -87,7 +94,7 @@ class MapLoader:
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.data.workers
         lengths = task.lengths() if recipe.optimization.group_by_length else None
-        self.steps = partial(steps, len(task.examples()), recipe, lengths)
+        self.steps = partial(steps, len(task.examples()), recipe, lengths, mixture=task.mixture)
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
         """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""

@@ -14,8 +14,8 @@ from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
 from qkv.scripts.data.dialogues import TOOLS
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
-from qkv.scripts.prediction.source import CONTACTS, Source, open_source
+from qkv.scripts.prediction.predictor import PREDICTORS, READERS, both_of, piped
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source, open_source
 
 TEXTS, CHOICES = ("translation", "text-generation"), "zero-shot-image-classification"
 # Tasks whose pipelines score several labels, with the arguments of the pipelines.
@@ -53,7 +53,7 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     options = options_of(typed)
     try:
         own = READERS[source.medium](input_of(typed, source.medium), source, Path())
-        own = {"text": own, "text_pair": typed["pair"]} if "pair" in typed else own
+        own = both_of(source, own, typed["pair"]) if "pair" in typed else own
         answer, second = (None, None) if source.task in TEXTS else answered(source, own, typed, options)
         reading = read_row(source, own, second, options)
         view = view_of(title_of(source), reading, None, None)
@@ -140,8 +140,8 @@ def inputs_of(source: Source) -> Values:
         wanted["drawing"] = partial(SKETCHPAD, height=400, brush=gr.Brush(13, ["#000000"]))
     if "target" in source.columns and "text" in source.columns:  # as question, answer
         wanted["text"] = partial(TEXTBOX, label=source.columns["text"])
-    if source.task == "text-classification" and "pair" in source.columns:
-        wanted["pair"] = partial(TEXTBOX, label="Second text")
+    if source.task == ANSWERS or (source.task == "text-classification" and "pair" in source.columns):
+        wanted["pair"] = partial(TEXTBOX, label="Question" if source.task == ANSWERS else "Second text")
     made = {name: make() for name, make in wanted.items()}
     prompt = str((source.record.get("recipe") or {}).get("prompt") or "")
     if prompt and source.medium == "text":

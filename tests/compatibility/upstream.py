@@ -90,7 +90,8 @@ def classes() -> Iterator[type]:
     for path in PATHS:
         name = ".".join(("qkv", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
         module = import_module("qkv" if name == "qkv.modeling.package.qkv" else name)
-        yield from (value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from (getattr(module, node.name) for node in tree.body if isinstance(node, ast.ClassDef))
 
 
 @cache

@@ -192,7 +192,8 @@ def scenes() -> list[Example]:
 
 def targets(batch: dict[str, Any]) -> Tensor:
     """Count what a loss is divided by: the targets of a batch, or its objects and its images."""
-    if isinstance(labels := batch["labels"], list):
+    labels = batch["labels"] if "labels" in batch else batch["start_positions"]
+    if isinstance(labels, list):
         return torch.tensor([sum(len(found["boxes"]) for found in labels), len(labels)])
     return (labels != -100).sum()
 

@@ -93,6 +93,7 @@ CASES = {
     "packed": examples.task("DecoderForCausalLM", tiny.decoder, "llama", packed),
     "encoder-decoder": TASKS["seq2seq"],
     "vit": TASKS["images"],
+    "answers": TASKS["spans"],
     "alibi": examples.task("DecoderForCausalLM", tiny.decoder, "bloom", examples.next_words),
     "t5": examples.task("EncoderDecoderForConditionalGeneration", tiny.encoder_decoder, "t5", examples.translations),
     "normed heads": examples.task("DecoderForCausalLM", tiny.decoder, "neox", examples.next_words),

@@ -49,9 +49,9 @@ def test_numbers_beside_missing_ones_keep_their_digits(ending: str, out: str, tm
         pq.write_table(pa.table({"text": ["a", "b", "c"], "id": pa.array(IDS, pa.int64())}), path)
     else:
         rows: list[dict[str, Any]] = [{"text": text, "id": own} for text, own in zip("abc", IDS, strict=True)]
-        write_table(path, ["text", "id"], rows)
+        write_table(path, ["text", "id"], lambda: rows)
     made = tmp_path / f"made.{out}"
-    write_table(made, ["text", "id"], list(read(str(path))), path)
+    write_table(made, ["text", "id"], lambda: read(str(path)), path)
     again = read(str(made))["id"][:]
     assert ["" if own is None else str(own) for own in again] == ["9007199254740993", "", "5"]
 

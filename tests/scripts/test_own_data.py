@@ -19,10 +19,12 @@ from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
+from qkv.scripts.tasks.denoising import Denoising
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.registry import load
-from qkv.scripts.tasks.seq2seq import Seq2Seq
+from qkv.scripts.tasks.seq2seq import MultitaskSeq2Seq, Seq2Seq
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression
@@ -34,7 +36,8 @@ TASKS: dict[str, type[Task]] = {
     "classes": TextClassification, "numbers": TextRegression, "pairs": TextClassification, "texts": CausalLM,
     "targets": Seq2Seq, "responses": TargetLM, "tags": TokenClassification, "images": ImageClassification,
     "captions": Contrastive, "boxes": ObjectDetection, "speech": Seq2SeqSpeechRecognition, "ctc": CTCSpeechRecognition,
-    "folds": ContactPrediction, "encoder-folds": ContactPrediction,
+    **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), QuestionAnswering),
+    "folds": ContactPrediction, "encoder-folds": ContactPrediction, "denoised": Denoising, "tasks": MultitaskSeq2Seq,
 }  # fmt: skip
 FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "disk")
 MEDIA = ("images", "captions", "boxes", "speech", "ctc")
@@ -51,7 +54,7 @@ def check(task: Task, kind: str, rows: Rows) -> None:
     assert type(task) is TASKS[kind]
     report = task.data.report
     assert report["leaked"]["test"]["equal"] == 0
-    if kind != "texts":
+    if kind not in ("texts", "denoised"):
         sizes = [int(size) for size in task.sizes().values()]
         assert sum(sizes) == len(rows) and abs(int(task.sizes()["test"]) - len(rows) / 10) <= 1
     if kind in ("classes", "pairs", "images"):
@@ -93,7 +96,7 @@ KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search
 
 
 def test_all_kinds_are_seen() -> None:
-    assert len(KINDS) == 9 and len({task for _, task, _ in KINDS}) == 8 and PAGE.count(", for `") == 9
+    assert len(KINDS) == 10 and len({task for _, task, _ in KINDS}) == 9 and PAGE.count(", for `") == 10
 
 
 @pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -15,7 +17,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import own_runs
 import stock_folders
 from qkv.scripts.cli import main
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import read_table
+from qkv.scripts.prediction.predictor import predictions
+from qkv.scripts.prediction.source import open_source
 
 Runs = Callable[[str], Path]
 # Options and the columns of each kind; the slow ones train for seconds.
@@ -23,9 +28,9 @@ FAST = ("classes", "tags", "texts", "images")
 OPTIONS: dict[str, list[str]] = {
     "captions": ["labels=a cat,a dög"],
     **dict.fromkeys(("boxes", "folds", "encoder-folds"), ["threshold=0"]),
-    **dict.fromkeys(("targets", "responses", "texts", "speech"), ["max_new_tokens=3"]),
+    **dict.fromkeys(("targets", "responses", "texts", "speech", "tasks", "denoised"), ["max_new_tokens=3"]),
 }
-PLAIN = ("numbers", "speech", "ctc", "targets", "responses", "texts")  # without a score
+PLAIN = ("numbers", "speech", "ctc", "targets", "responses", "texts", "tasks", "denoised")  # without a score
 
 
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])
@@ -39,6 +44,7 @@ def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [{name: row[name] for name in before} for row, before in zip(rows, given, strict=True)] == given
     new = {"prediction"} if kind in PLAIN else {"prediction", "score"}
+    new |= {"start"} if kind.endswith("answers") else set()
     assert all(row.keys() - before.keys() == new for row, before in zip(rows, given, strict=True))
     for row in rows:
         assert row["prediction"] not in (None, []) and 0 <= row.get("score", 0) <= 10
@@ -79,6 +85,65 @@ def test_rows_that_cannot_be_used_say_why_in_their_place(
     assert "2 of 4 rows have no prediction; the column 'error' says why; first row 2: empty" in capsys.readouterr().err
 
 
+MANY = [
+    *(json.dumps({"text": "", "id": number}) for number in range(200)),
+    *(json.dumps({"text": f"{own_runs.WORDS[number % 5]} {number}", "id": number}) for number in range(1000)),
+    "no JSON",
+    json.dumps({"text": "warm", "id": 0.5, "score": [1, {"ä": None}], "late": '"a",\t\n'}),
+    json.dumps({"id": None, "late": "b"}),
+]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet", ""])
+def test_a_table_of_many_rows_is_written_as_a_whole_one(
+    suffix: str, run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows come in parts, but of the first none can be used, and later ones have columns, types and errors of their own."""
+    (tmp_path / "in.jsonl").write_text("\n".join(MANY), encoding="utf-8")
+    source, out = open_source(str(run_of("classes"))), tmp_path / f"out{suffix}"
+    assert main(["predict", source.name, str(tmp_path / "in.jsonl"), *(["--out", str(out)] if suffix else [])]) == 0
+    printed = capsys.readouterr()
+    assert "202 of 1203" in printed.err and "row 1: empty" in printed.err
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", out.name} - {"out"}
+    columns, rows = ["text", "id", "score", "late", "prediction", "prediction_score", "error"], []
+    for line, (_, answer) in zip(MANY, predictions(read_table(tmp_path / "in.jsonl", {}), source, {}), strict=True):
+        row = json.loads(line) if line != "no JSON" else {}
+        if isinstance(answer, InvalidRecord):
+            row["error"] = str(answer)
+        else:
+            row |= {"prediction": answer["prediction"], "prediction_score": answer["score"]}
+        rows.append({name: row.get(name) for name in columns})
+    assert [row["error"] for row in rows[198:202]] == ["empty", "empty", None, None] and "JSON" in rows[1200]["error"]
+    if suffix == ".parquet":
+        table = pq.read_table(out)
+        whole = {name: [row[name] for row in rows] for name in columns}
+        whole["score"] = [each and json.dumps(each, ensure_ascii=False) for each in whole["score"]]
+        assert table.equals(pa.table(whole))
+        assert table.schema.field("id").type == pa.float64()
+        return
+    assert (out.read_bytes().decode() if suffix else printed.out) == whole_text(rows, suffix)
+
+
+def whole_text(rows: list[dict[str, Any]], suffix: str) -> str:
+    """The table of rows whose column `score` alone has objects, made at once."""
+    if suffix in (".jsonl", ".json"):
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        return "\n".join([*lines, ""]) if suffix == ".jsonl" else f"[{', '.join(lines)}]\n"
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
+    texts = [row | {"score": row["score"] and json.dumps(row["score"], ensure_ascii=False)} for row in rows]
+    writer.writerows([rows[0], *map(dict.values, texts)])
+    return file.getvalue()
+
+
+def test_rows_of_which_none_can_be_used_leave_no_file(
+    run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("text,id\n" + ",1\n" * 300)
+    assert main(["predict", str(run_of("classes")), str(tmp_path / "a.csv"), "--out", str(tmp_path / "b.csv")]) == 1
+    assert "row 1: empty" in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
 def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(run_of("classes")), "warm, naïve"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
@@ -88,7 +153,7 @@ def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFi
 def test_a_stock_model_predicts_classes_of_images(tmp_path: Path) -> None:
     table, out = own_runs.data("images", tmp_path / "data", 5), tmp_path / "out.jsonl"
     assert main(["predict", str(stock_folders.vit(tmp_path / "vit")), str(table), "--out", str(out)]) == 0
-    rows = read_table(out, {}).rows
+    rows = list(read_table(out, {}).rows())
     assert {row["prediction"] for row in rows} <= {"bad", "good"} and all(0.5 <= row["score"] <= 1 for row in rows)
 
 
@@ -108,7 +173,7 @@ def test_other_columns_come_back_as_they_were(suffix: str, run_of: Runs, tmp_pat
             for row in csv.DictReader(io.StringIO(text, newline=""))
         ]
     else:
-        rows = [{name: row[name] for name in own[0]} for row in read_table(tmp_path / f"out{suffix}", {}).rows]
+        rows = [{name: row[name] for name in own[0]} for row in list(read_table(tmp_path / f"out{suffix}", {}).rows())]
     assert rows == own
 
 
@@ -117,7 +182,7 @@ def test_numbers_of_any_size_are_predicted_to_the_last_digit(run_of: Runs, tmp_p
     for name in ("out.csv", "out.jsonl"):
         assert main(["predict", str(run), str(table), "--out", str(tmp_path / name)]) == 0
     found = [float(row["prediction"]) for row in csv.DictReader((tmp_path / "out.csv").open())]
-    assert found == [row["prediction"] for row in read_table(tmp_path / "out.jsonl", {}).rows]
+    assert found == [row["prediction"] for row in list(read_table(tmp_path / "out.jsonl", {}).rows())]
 
 
 def test_several_classes_are_those_above_the_threshold(tmp_path: Path) -> None:

@@ -29,12 +29,17 @@ KINDS: dict[str, list[str]] = {
     "targets": SMALL,
     "responses": [*SMALL, "architecture=QkvDecoderForCausalLM"],
     "texts": [*SMALL, "text.length=16"],
+    "denoised": [*SMALL, "task=denoising", "text.length=16"],
+    "tasks": [*SMALL, "text.task=job"],
     "masked": [*SMALL, "architecture=QkvEncoderForMaskedLM", "text.length=16", "text.mask=0.5"],
     "images": [*SMALL, "model.image_size=8", "model.patch_size=4"],
     "captions": [*SMALL, "model.vision_config.image_size=8", "model.vision_config.patch_size=4"],
     "boxes": ["model.hidden_size=16", "model.num_attention_heads=2", "model.num_queries=5", "max_steps=2"],
     "speech": [*SMALL, "text.length=16"],
     "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC", "model.conv_strides=[1,1]"],
+    "answers": [*SMALL, "text.length=32"],
+    "decoder-answers": [*SMALL, "text.length=32", "architecture=QkvDecoderForQuestionAnswering"],
+    "seq2seq-answers": [*SMALL, "text.length=32", "architecture=QkvEncoderDecoderForQuestionAnswering"],
     "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
     "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
@@ -49,6 +54,13 @@ def hairpin(stem: list[str], loop: list[str]) -> dict[str, Any]:
     back = [dict(zip("ACGU", "UGCA", strict=True))[letter] for letter in reversed(stem)]
     structure = "(" * len(stem) + "." * len(loop) + ")" * len(stem)
     return {"sequence": "".join([*stem, *loop, *back]), "structure": structure}
+
+
+def asked(text: str, number: int) -> dict[str, Any]:
+    """A question about a text, whose answer is its last word; every third has none."""
+    word = text.split()[-1]
+    answers = [{"text": word, "answer_start": text.index(word)}] if number % 3 else []
+    return {"answers": answers, "question": "which word is last?", "context": text}
 
 
 def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -67,12 +79,15 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             "targets": {"source": both[0], "target": both[1]},
             "responses": {"prompt": both[0], "response": both[1]},
             "texts": {"text": " ".join((*both, *both))},
+            "denoised": {"text": " ".join(both)},
+            "tasks": {"job": ("shout", "repeat")[number % 2], "source": both[0], "target": both[1]},
             "masked": {"text": " ".join(both)},
             "images": {"image": f"files/{number}.png", "label": label},
             "captions": {"image": f"files/{number}.png", "text": both[0]},
             "boxes": {"image": f"files/{number}.png", "objects": [{"bbox": [1, 1, 6, 6], "category": label}]},
             "speech": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
             "ctc": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
+            **dict.fromkeys(("answers", "decoder-answers", "seq2seq-answers"), asked(both[0], number)),
             "folds": hairpin(stem, loop),
             "encoder-folds": hairpin(stem, loop),
         }[kind])  # fmt: skip

@@ -30,7 +30,7 @@ ALSO = {
     "shapes-captions": ["model.vision_config.num_hidden_layers=1", "text.symbols=4"],
     "shapes-detect": ["model.encoder.backbone_config.hidden_sizes=[8, 16]", "model.decoder.num_hidden_layers=1",
                       "text.symbols=3"],
-    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.pattern=[sliding]"]),
+    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate", "docs-tasks"), ["model.pattern=[sliding]"]),
     **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
 }  # fmt: skip
 # Fields of TINY that a recipe's model does not have.
@@ -54,7 +54,22 @@ def small(name: str) -> Callable[[Recipe], Corpus]:
     return lambda recipe: Corpus(name, name, "s", texts, labels, ["a", "b", "c"])
 
 
-STAND_INS = {name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings", "sources")}
+def small_tasks(recipe: Recipe) -> Corpus:
+    """What stands for the tasks of a manual."""
+    targets, tasks = (
+        {"train": LINES[:100], "test": LINES[100:109]},
+        {"train": ["a", "b"] * 50, "test": ["a", "b", "a"] * 3},
+    )
+    texts = {
+        name: [f"{task}: {text}" for task, text in zip(tasks[name], own, strict=True)] for name, own in targets.items()
+    }
+    return Corpus("django-tasks", "t", "s", texts, targets=targets, tasks=tasks)
+
+
+STAND_INS: dict[str, Callable[[Recipe], Corpus]] = {
+    name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings", "sources")
+}
+STAND_INS["django-tasks"] = small_tasks
 
 
 def write_data(folder: Path) -> None:

@@ -12,12 +12,12 @@ from datasets import Dataset
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.files import table
-from qkv.scripts.common.heads import WORDS
+from qkv.scripts.common.heads import IMPLIED, WORDS
 from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.boxes import boxes_and_classes
-from qkv.scripts.data.columns import KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
+from qkv.scripts.data.columns import ANY, KNOWN, NAMES, UNCLEAR, Column, check_spelling, first, joined, longest
 from qkv.scripts.data.examples import ORIGIN, ROWS, InvalidRecord, attempt
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.pretrained import fitted
@@ -37,7 +37,6 @@ QUERIES = 20  # of a detector, unless an image has more objects
 PLAIN = ("string", "large_string", "bool", "int", "uint", "float", "decimal", "date", "time")  # beginnings of types
 # The field of `text` that names the column of each role, and names of columns of two texts that are read together.
 FIELDS, PAIRS = KNOWN["fields"], KNOWN["pairs"]
-MEASURED = ("text", "source", "words", "chain", "dialogue")  # roles whose texts tell the length of rows
 Roles = dict[str, Column]
 Guess = tuple[str, dict[str, Column | None]]  # a task and its columns by role
 
@@ -67,9 +66,12 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         assign(given, key, value)
     if task is None and str(given.get("architecture", "")).endswith("ForTokenClassification"):
         task = "token-classification"
+    text = given.get("text") or {}
+    task = task or next((name for key, name in IMPLIED.items() if text.get(key)), None)
     streaming, has_validation = not is_local(where), "validation" in splits(where)
     columns, count = described(read(where, streaming=streaming, encoding=str(given.get("encoding", UTF_8))), where)
-    task, roles = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where, task)
+    asked = asked_roles(columns, text, where)
+    task, roles = guess_task([each for each in columns if each is not asked.get("task")], asked, where, task)
     name = re.sub(r"[^\w.-]+", "-", Path(where).resolve().stem if is_local(where) else where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if has_validation else 0.1}
     values = fitted(merged(merged(own, fields_of(roles)), SETTINGS[task]), given)
@@ -121,7 +123,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named: Roles = {column.name: column for column in columns}
     roles: Roles = {}
-    for key in ("column", "label", "target", "pair", "messages"):
+    for key in ("column", "label", "target", "pair", "task", "messages"):
         if name := str(text.get(key) or ""):
             parts = [name] if name in named or key != "label" else name.split(",")
             for part in parts:
@@ -153,7 +155,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
-        named = "text.target=answer" if task in ("seq2seq", "causal-lm") else "text.label=kind"
+        named = KNOWN["typed"].get(task, "text.label=kind")
         raise ValueError(f"task={task}: {where} has no column for it, but {have}; name one, as in {named}")
     learned = {column.name for column in likeliest[1].values() if column}
     rest = [column for column in columns if column.name not in learned]
@@ -166,7 +168,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
             f"{where}: {', '.join(also)} may be learned, too; name the column that is, as in text.label={also[0]}, "
             "several columns of 0 and 1 with commas between them, or learn the texts alone by task=causal-lm"
         )
-    return likeliest  # type: ignore[return-value]
+    return likeliest[0], likeliest[1] | {role: asked[role] for role in asked if role == "task"}  # type: ignore[return-value]
 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
@@ -176,6 +178,9 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
     yield ("causal-lm" if task == "causal-lm" else "chat"), {"dialogue": said}
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
+    if task == "question-answering" or not asked:
+        roles = ("context", "question", "answers")
+        yield "question-answering", {role: asked.get(FIELDS[role]) or first(columns, role, ANY) for role in roles}
     text, second = (asked["column"], asked.get("pair")) if "column" in asked else next(couples, (None, None))
     if text is None:
         words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
@@ -193,7 +198,7 @@ def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) ->
         yield ("causal-lm" if task == "causal-lm" else "seq2seq"), {"source": text, "target": target}
     elif text:
         yield from tasks_of_rest(text, rest, texts, asked, task)
-    yield ("masked-lm" if task == "masked-lm" else "causal-lm"), {"text": text}
+    yield (task if task in ("masked-lm", "denoising") else "causal-lm"), {"text": text}
 
 
 def task_of_label(label: Column, texts: Mapping[str, Column | None], task: str | None) -> Guess:
@@ -255,7 +260,7 @@ def fields_of(roles: Roles) -> Fields:
     Images are shown at the median of their shorter sides, in steps of eight pixels, at most 224.
     """
     text: Fields = {FIELDS[role]: column.name for role, column in roles.items() if role in FIELDS}
-    if measured := next((roles[role] for role in MEASURED if role in roles), None):
+    if measured := next((roles[role] for role in KNOWN["measured"] if role in roles), None):
         some = [str(value) for value in measured.sample if value is not None]
         sizes = sorted(len(each) if "chain" in roles else len(re.findall(r"\w+|[^\w\s]", each)) for each in some)
         size = sizes[int(0.95 * (len(sizes) - 1))]

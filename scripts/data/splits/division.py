@@ -163,8 +163,10 @@ def split_rows(
     chosen = stratified(units, shares, labels or [None] * count)
     for name, share in shares.items():
         if not chosen[name]:
-            of = f"{count} rows in {len(units)} groups" + (f" of {len(set(labels))} classes" if labels else "")
-            mend = "give more rows or its files, or set model.problem_type=regression for numbers to predict"
+            of, mend = f"{count} rows in {len(units)} groups", "give more rows or its files"
+            if labels:
+                of += f" of {len(set(labels))} classes"
+                mend += ", or set model.problem_type=regression for numbers to predict"
             raise ValueError(f"{share:.0%} of {of} leaves none for the {name} split; {mend}")
     taken = {row for rows in chosen.values() for row in rows}
     return {"train": [row for row in range(count) if row not in taken], **chosen}

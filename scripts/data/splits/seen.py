@@ -1,14 +1,13 @@
 """Remember the rows that a model was trained on, by hashes beside it, and find them among rows that are evaluated."""
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import replacing_file
 from qkv.scripts.data.splits.duplicates import Sketch
 
 SEEN = "training-rows.npz"
@@ -35,10 +34,9 @@ def write_seen(folder: Path, report: Mapping[str, Any], init: str | None) -> Non
     earlier = read_seen(Path(init)) if init else {}
     if hashes := report.get(HASHES):
         parts = {name: [own[name] for own in (earlier, hashes) if name in own] for name in USED}
-        made = BytesIO()
         rows: dict[str, Any] = {name: np.unique(np.concatenate(own)) for name, own in parts.items() if own}
-        np.savez(made, **rows)
-        write_atomically(folder / SEEN, made.getvalue())
+        with replacing_file(folder / SEEN) as made, made.open("wb") as file:
+            np.savez(file, **rows)
 
 
 def used_in(folder: Path, report: Mapping[str, Any]) -> list[str] | None:

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch.export import Dim
 
 import reference
 import tiny
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 from errors import raises_sentence
+from qkv.modeling import QkvEncoderForMaskedLM
 from qkv.modeling.heads.loss import (
     IGNORED,
     classification,
@@ -212,3 +214,23 @@ def test_contrastive_parts_are_contests_of_their_own():
 def test_what_is_no_pair_is_refused(images, texts):
     with raises_sentence(f"{images} images", f"{texts} texts", "return_loss"):
         contrastive(torch.ones(images, 2), torch.ones(texts, 2), torch.tensor(1.0))
+
+
+class Scores(torch.nn.Module):
+    """The logits of a masked language model, of inputs by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = QkvEncoderForMaskedLM(encoder(vocab_size=tiny.VOCABULARY)).eval()
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def test_an_export_leaves_batch_and_length_open():
+    """Python's `len` of a tensor would fix them."""
+    model, sizes = Scores(), {0: Dim("batch", min=2, max=64), 1: Dim("length", min=2, max=12)}
+    given, other = (tuple(tiny.text(batch=rows, length=long).values()) for rows, long in ((3, 9), (5, 12)))
+    graph = torch.export.export(model, given, dynamic_shapes=(sizes, sizes), strict=False).module()
+    real = other[1].bool()
+    torch.testing.assert_close(graph(*other)[real], model(*other)[real], rtol=1e-5, atol=1e-5)

@@ -36,7 +36,9 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
     "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
     "ctc": ({}, "frames", {"encoder"}),
-    "folds": ({}, "tokens", {"encoder"}),
+    "answers": ({}, "tokens", {"encoder"}),
+    "seq2seq-answers": ({}, "tokens", {"encoder", "decoder", "cross"}),
+    "folds": ({"residue": 2}, "tokens", {"encoder", "starting, residue 2", "ending, residue 2"}),
     "encoder-folds": ({}, "tokens", {"encoder"}),
 }
 FAST = ("classes", "texts", "images")
@@ -56,7 +58,7 @@ def test_every_kind_of_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
     pictures = [each["picture"] for each in data["sequences"] if each["kind"] in ("patches", "frames")]
     assert all(picture.startswith("data:image/png;base64,") for picture in pictures)
     source = open_source(str(run))
-    (answer, *_) = predictions(read_input(str(table), source, {}), source, dict(options))
+    ((_, answer), *_) = predictions(read_input(str(table), source, {}), source, dict(options))
     if kind in ("classes", "pairs", "images"):
         assert view.answer == f"Predicted: {answer['prediction']}, {answer['score']:.1%}"
     if kind in ("targets", "texts", "speech"):
@@ -107,7 +109,7 @@ def test_whisper_begins_as_it_generates_and_its_padding_is_no_time(tmp_path: Pat
     folder = stock_folders.whisper(tmp_path / "whisper")
     (tmp_path / "a.wav").write_bytes(write_wav(tone(48, 1)))
     source = open_source(str(folder))
-    (answer,) = predictions(read_input(str(tmp_path / "a.wav"), source, {}), source, {"max_new_tokens": 4})
+    ((_, answer),) = predictions(read_input(str(tmp_path / "a.wav"), source, {}), source, {"max_new_tokens": 4})
     written = qkv.attend(folder, tmp_path / "a.wav", max_new_tokens=4)
     assert written.answer == f"Written: {answer['prediction']}" and len(written.film["steps"]) == 4
     given = qkv.attend(folder, tmp_path / "a.wav", pair="ab")

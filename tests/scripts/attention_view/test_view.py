@@ -166,20 +166,35 @@ def test_it_is_saved_and_framed(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_the_chain_of_an_alignment_is_shown_and_pairs_are_refused() -> None:
+def test_pairs_and_sequences_of_one_residue_are_shown() -> None:
     torch.manual_seed(0)
     model = tiny.jitter(qkv.QkvPairModel(tiny.pair("evoformer", num_recycles=1, chunk_size=4))).eval()
-    inputs, row = tiny.alignment(), 1
+    inputs, row, residue = tiny.alignment(), 1, 2
     with qkv.capture_attention(model, inputs, layers=dict.fromkeys(("encoder", *AXES.values()))) as captured:
         pass
+    shown = {stack.name: stack for stack in qkv.attend(model, inputs, row=row, residue=residue, layers=[1]).stacks}
+    assert list(shown) == ["encoder", *(f"{name}, residue 2" for name in AXES.values())]
+    length, sequences = (int(inputs[name][row].sum()) for name in ("attention_mask", "msa_attention_mask"))
+    for name, count in {"column": 1 + sequences, "starting": length, "ending": length}.items():
+        stack = shown[f"{name}, residue 2"]
+        weights = captured.select(name, 1)[-1].weights.unflatten(0, (tiny.BATCH, tiny.LENGTH))[row, residue]
+        torch.testing.assert_close(torch.from_numpy(stack.weights[0]), weights[:, :count, :count], rtol=1e-5, atol=1e-6)
+    assert shown["column, residue 2"].keys.labels == ["chain", "sequence 1", "sequence 2"]
     (chain,) = qkv.attend(model, inputs, row=row, layers=[1]).stacks
-    assert chain.name == "encoder" and len(chain.queries) == int(inputs["attention_mask"][row].sum())
-    records, length = captured.select("encoder", 1), len(chain.queries)
+    assert chain.name == "encoder" and len(chain.queries) == length
+    records = captured.select("encoder", 1)
     weights = records[-1].weights.unflatten(0, (tiny.BATCH, -1))[row, 0, :, :length, :length]
     torch.testing.assert_close(torch.from_numpy(chain.weights[0]), weights, rtol=1e-5, atol=1e-6)
+    only = qkv.attend(model, inputs, residue=0, layers={"starting": 0}, heads=[1]).stacks
+    assert [(stack.name, stack.layers, stack.heads) for stack in only] == [("starting, residue 0", [0], [1])]
+    assert not model.training
     for name in AXES.values():
-        with raises_sentence(f"QkvPairModel attends in {name}", "qkv.capture_attention"):
+        with raises_sentence(repr(name), "residue="):
             qkv.attend(model, inputs, layers={name: 0})
+    with raises_sentence("residue=9", "0 to 8"):
+        qkv.attend(model, inputs, residue=9)
+    with raises_sentence("residue=0", "QkvEncoderModel"):
+        qkv.attend(qkv.QkvEncoderModel(tiny.encoder()), tiny.text(), residue=0)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

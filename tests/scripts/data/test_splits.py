@@ -49,6 +49,8 @@ def test_a_group_is_never_in_two_splits(more, seed):
 def test_a_split_without_rows_is_refused(labels, said):
     with pytest.raises(ValueError, match=said):
         split_rows({"test": 0.1}, range(len(labels)), labels)
+    with pytest.raises(ValueError, match="^(?!.*problem_type)"):  # a field of labels
+        split_rows({"test": 0.1}, [0] * len(labels))
 
 
 def rows(count: int = 100) -> list[dict[str, str]]:

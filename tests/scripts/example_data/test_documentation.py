@@ -125,3 +125,17 @@ def test_sources_are_documents_of_modules(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     made = documentation.sources(recipe_of())
     assert made.texts == {"train": [f"x = {number}\n" for number in range(1, 10)], "test": ["x = 0\n"]}
+
+
+def test_tasks_keep_the_splits_of_the_paragraphs(index: Path) -> None:
+    whole, corpus = documentation.paragraphs(RECIPE), documentation.tasks(recipe_of(text={"made": 20}))
+    assert len(corpus.texts["train"]) == 20 and len(corpus.texts["test"]) == 2 * len(whole.texts["test"])
+    for split, texts in corpus.texts.items():
+        beginnings = {" ".join(text.split()[: documentation.READ]) for text in whole.texts[split]}
+        for task, text, target in zip(corpus.tasks[split], texts, corpus.targets[split], strict=True):
+            assert text.startswith(f"{task}: ") and (
+                target in whole.names if task == "subject" else target in beginnings
+            )
+    restored = corpus.tasks["train"].index("restore")
+    plain = corpus.texts["train"][restored].removeprefix("restore: ")
+    assert plain.split() == corpus.targets["train"][restored].lower().replace(",", " ").replace(".", " ").split()

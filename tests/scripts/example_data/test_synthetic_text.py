@@ -35,13 +35,13 @@ def test_copies_are_copies_and_reversals_reversed() -> None:
 
 def test_keys_have_the_values_of_the_table() -> None:
     data = associative_recall(recipe_of(text=dict(made=60, length=402, symbols=20)))
-    for split, rows in data.words.items():
-        for words, tags in zip(rows, data.tags[split], strict=True):
+    for split, rows in data.texts.items():
+        for words, tags in zip(rows, data.labels[split], strict=True):
             table = dict(word.split("=") for word in words[:20])
             assert len(table) == 20 and [data.names[tag] for tag in tags[:20]] == [*table.values()]
             assert [data.names[tag] for tag in tags[20:]] == [table[word] for word in words[20:]]
-    lengths = [len(words) for words in data.words["train"]]
-    assert {len(words) for words in data.words["test"]} == {400}
+    lengths = [len(words) for words in data.texts["train"]]
+    assert {len(words) for words in data.texts["test"]} == {400}
     assert 40 <= min(lengths) < 80 < 200 < max(lengths) <= 400
 
 

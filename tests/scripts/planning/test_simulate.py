@@ -17,7 +17,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from qkv.modeling.heads import language_modeling
-from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import fused_dropout
@@ -54,14 +53,20 @@ SUBJECTS = {
 }
 
 
+class Whole(torch.Tensor):
+    """Labels whose tokens are not gathered."""
+
+
 @pytest.fixture(autouse=True)
-def whole_logits(plain_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute padding and the logits of all tokens, and dropout in one kernel, as a plan does."""
+def as_on_a_gpu(plain_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute padding, the loss of all tokens without their logits, and dropout in one kernel, as a plan does."""
+    loss = language_modeling.loss_without_logits
 
-    def loss(head: nn.Module, hidden: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
-        return negative_log_likelihood(head(hidden), labels, **options)
+    def of_all(head: nn.Module, hidden: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
+        return loss(head, hidden, labels.as_subclass(Whole) if type(labels) is torch.Tensor else labels, **options)
 
-    monkeypatch.setattr(language_modeling, "loss_without_logits", loss)
+    monkeypatch.setattr(language_modeling, "loss_without_logits", of_all)
+    monkeypatch.setattr(language_modeling, "is_on_host", lambda hidden: False)
     monkeypatch.setattr(functional, "dropout", fused_dropout)
 
 
@@ -257,3 +262,11 @@ def test_no_weights_are_allocated() -> None:
     found = simulate(find("llama_3_2_1b", wide, 2048), here(world_size=64, strategy="fsdp2"))
     assert 64 * found.memory["weights"] > 10e9
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+
+
+def test_windows_take_no_mask_of_all_pairs() -> None:
+    """As in `fast_paths/varlen.py`, which keeps queries, keys, values and outputs alone."""
+    fields = ["num_hidden_layers=2", "vocab_size=99", "hidden_size=64", "num_attention_heads=4", "attention_dropout=0"]
+    windows = ["pattern=sliding", "sliding_window=16"]
+    full, near = (simulate(find("gpt2", [*fields, *more], 512), here(precision="bf16")) for more in ([], windows))
+    assert near.memory == pytest.approx(full.memory, rel=2e-3), "a mask would be 2 % more"

@@ -103,6 +103,10 @@ def answers_of(name: str, random: np.random.Generator) -> list[tuple[object, obj
     if name == "contacts":  # the first is too short for pairs
         sizes = [3, *random.integers(4, 12, 19)]
         return [(random.random((size, size)), random.integers(0, 2, (size, size))) for size in sizes]
+    if name == "squad":  # every third question has no answer
+        return [
+            (said, [] if number % 3 else [said, "x"][: 1 + number % 2]) for number, said in enumerate("abcdé " * 4)
+        ][:20]
     if name in ("bleu", "chrf", "exact_match"):
         texts = [" ".join(random.choice(list("abcdé"), 7)) for _ in range(40)]
         return list(zip(texts[:20], texts[20:], strict=True))
@@ -110,7 +114,9 @@ def answers_of(name: str, random: np.random.Generator) -> list[tuple[object, obj
     return [(predicted if number % 5 else MISSED, true) for number, (predicted, true) in enumerate(names)]
 
 
-@pytest.mark.parametrize("name", ["accuracy", "f1_macro", "f1_weighted", "exact_match", "bleu", "chrf", "contacts"])
+@pytest.mark.parametrize(
+    "name", ["accuracy", "f1_macro", "f1_weighted", "exact_match", "bleu", "chrf", "contacts", "squad"]
+)
 def test_metrics_of_resamples_are_those_of_the_chosen_rows(name: str) -> None:
     random = np.random.default_rng(0)
     answers = answers_of(name, random)

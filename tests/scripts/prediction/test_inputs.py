@@ -12,6 +12,7 @@ from PIL import Image
 
 from qkv.scripts.cli import main
 from qkv.scripts.common.heads import HEADS
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import column_of, read_input
 from qkv.scripts.prediction.options import OPTIONS, read_words
 from qkv.scripts.prediction.source import Source
@@ -30,25 +31,30 @@ def write(folder: Path, content: str, name: str = "own.csv") -> str:
 
 def test_a_text_from_the_shell() -> None:
     table = read_input("Once = upon, a\ntime", source(), {})
-    assert table.rows == [{"text": "Once = upon, a\ntime"}] and table.path is None
+    assert list(table.rows()) == [{"text": "Once = upon, a\ntime"}] and table.path is None
     pair = read_input("one", source(), options := {"pair": "two"})
-    assert pair.rows == [{"text": "one", "pair": "two"}] and options == {"pair": "pair"}
+    assert list(pair.rows()) == [{"text": "one", "pair": "two"}] and options == {"pair": "pair"}
 
 
 def test_lines_of_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("eins\nzwö\n"))
-    assert read_input("-", source(), {}).rows == [{"text": "eins"}, {"text": "zwö"}]
+    assert list(read_input("-", source(), {}).rows()) == [{"text": "eins"}, {"text": "zwö"}]
 
 
 def test_values_stay_as_they_are_in_their_order(tmp_path: Path) -> None:
     table = read_input(write(tmp_path, "id,text\n007,b\n1.50,ä\n,a\n"), source(), {})
-    assert [row["id"] for row in table.rows] == ["007", "1.50", ""]
-    assert [row["text"] for row in table.rows] == ["b", "ä", "a"]
+    assert [row["id"] for row in table.rows()] == ["007", "1.50", ""]
+    assert [row["text"] for row in table.rows()] == ["b", "ä", "a"]
 
 
 def test_a_row_that_cannot_be_read_keeps_its_place(tmp_path: Path) -> None:
     table = read_input(write(tmp_path, "id,text\n1,a\n2,b,c\n3,d\n"), source(), {})
-    assert table.rows[1] == {} and [reason is None for reason in table.reasons] == [True, False, True]
+    for _ in range(2):  # each reading is of the file
+        assert [isinstance(row, InvalidRecord) for row in table.rows()] == [False, True, False]
+    assert (table.columns, table.count) == (["id", "text"], 3)
+    for rows, reason in {"1,a,b\n": r"b\.csv.* 3 ", "": r"b\.csv"}.items():
+        with pytest.raises(ValueError, match=reason):
+            read_input(write(tmp_path, f"id,text\n{rows}", "b.csv"), source(), {})
 
 
 def test_pictures_of_a_folder_come_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,9 +65,9 @@ def test_pictures_of_a_folder_come_by_name(tmp_path: Path, capsys: pytest.Captur
     table = read_input(str(tmp_path), source("image-classification"), {})
     said = capsys.readouterr().err
     assert ".heic 1" in said and "hidden 1" in said
-    assert [row["image"] for row in table.rows] == ["a/0.png", "a/1.jpg", "ü/2.png"] and table.folder == tmp_path
+    assert [row["image"] for row in table.rows()] == ["a/0.png", "a/1.jpg", "ü/2.png"] and table.folder == tmp_path
     write(tmp_path, '{"image": "a/1.jpg"}\n', "metadata.jsonl")
-    assert len(read_input(str(tmp_path), source("image-classification"), {}).rows) == 1
+    assert read_input(str(tmp_path), source("image-classification"), {}).count == 1
 
 
 @pytest.mark.parametrize(

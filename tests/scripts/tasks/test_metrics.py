@@ -129,6 +129,7 @@ def test_metrics_are_modules_of_evaluate(name: str, monkeypatch: pytest.MonkeyPa
         "seqeval": ([["B-A", "O"], ["O"]], [["B-A", "O"], ["B-A"]]),
         "multi_label": ([["a"], [], ["a", "b"]], [["a"], ["b"], ["b"]]),
         "contacts": ([np.eye(5)[::-1].tolist()] * 2, [np.eye(5).tolist()] * 2),
+        "squad": (["Bo", "", "a b"], [["bo", "x"], [], ["b c"]]),
         "average_precision": ([{**box, "scores": [0.9]}] * 2, [box] * 2),
     }
     predictions, references = answers.get(name, ([1.0, 2.5, 4.0], [2.0, 2.0, 3.0]))
