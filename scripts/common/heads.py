@@ -77,7 +77,7 @@ WORDS = {
     "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
 # Words of `task=` that fields of `text` imply.
-IMPLIED = {"corruption": "denoising", "task": "seq2seq"}
+IMPLIED = {"corruption": "denoising", "task": "seq2seq", "messages": "chat"}
 
 
 def head_for(task: str) -> Head:

@@ -56,12 +56,6 @@ def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
     return {**batch, "input_ids": batch["input_ids"].clamp(min=0), "attention_mask": real.long()}
 
 
-def pad_targets(records: Sequence[Record]) -> Batch:
-    """Make a batch of texts of which some tokens are targets, as wide as the last target."""
-    batch = pad_batch(records, {"labels": IGNORED})
-    return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
-
-
 def in_one_row(batch: Batch) -> Batch:
     """Put packed rows behind each other, with the boundaries of their documents, which an accelerator need not find."""
     flat = {name: each.reshape(1, -1) for name, each in batch.items()}
@@ -113,16 +107,14 @@ def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
     yield from packer.rest()
 
 
-def pack_whole(documents: Iterable[tuple[Tokens, Sequence[bool]]], length: int) -> Iterator[Record]:
+def pack_whole(documents: Iterable[tuple[Tokens, Sequence[bool]]], length: int) -> list[Record]:
     """Pack documents of at most `length` tokens, each with its learned tokens, into rows, and none into two of them."""
-    row: list[tuple[Tokens, Sequence[bool]]] = []
+    rows: list[list[tuple[Tokens, Sequence[bool]]]] = [[]]
     for document in documents:
-        if sum(len(tokens) for tokens, _ in row) + len(document[0]) > length:
-            yield packed_row([tokens for tokens, _ in row], length, [learned for _, learned in row])
-            row = []
-        row.append(document)
-    if row:
-        yield packed_row([tokens for tokens, _ in row], length, [learned for _, learned in row])
+        if sum(len(tokens) for tokens, _ in rows[-1]) + len(document[0]) > length:
+            rows.append([])
+        rows[-1].append(document)
+    return [packed_row([ids for ids, _ in row], length, [learned for _, learned in row]) for row in rows if row]
 
 
 def packed_row(documents: Sequence[Tokens], length: int, learned: Sequence[Sequence[bool]] | None = None) -> Record:

@@ -34,7 +34,6 @@ COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 # A number with thousands apart, a decimal comma or a percent sign.
 FORMATTED = re.compile(r"[+-]?(0|[1-9]\d*)([.,'’ \u00a0\u202f]\d{3})*([.,]\d+)?[ \u00a0\u202f]?%?", re.ASCII)
-MESSAGES = re.compile(r'\[\s*\{.*"(role|from)"\s*:\s*".*\}\s*\]', re.DOTALL)  # as JSON
 UNCLEAR, ANY = "number in unclear form", "any"  # kinds of columns
 DIFFERENT = 1000  # values of a column that are counted
 # Spellings of 0 and 1 in a column that says of one class whether a row has it.
@@ -150,7 +149,6 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "brackets": lambda value: isinstance(value, str) and value[:1] == "[" and value[-1:] == "]",
     "list": lambda value: isinstance(value, list) and all(isinstance(item, str | int) for item in value),
     "binary": lambda value: isinstance(value, str | int | float) and str(value).lower() in FLAGS,
-    "dialogue": lambda value: MESSAGES.fullmatch(value if isinstance(value, str) else json.dumps(value, default=str)),
 }  # fmt: skip
 
 
@@ -210,7 +208,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """Return the kind, such as image, text, class, number, list, structure (dot-bracket), dialogue or nested."""
+        """Return image, audio, boxes, text, class, number, date, list, structure (dot-bracket), id, nested, UNCLEAR."""
         if IGNORED.fullmatch(self.name) or type(self.feature) in KINDS:
             return KINDS.get(type(self.feature), "id")
         if not self.count:
@@ -221,14 +219,20 @@ class Column:
             return UNCLEAR
         if "text" in self.holds:
             return self.kind_of_texts()
-        if found := [kind for kind in ("dialogue", "bool", "list") if kind in self.holds]:
-            return "class" if found == ["bool"] else found[0]
+        if found := [kind for kind in ("bool", "list") if kind in self.holds]:
+            return "class" if found == ["bool"] else "list"
         values = [value for value in self.sample if value not in (None, "")]
         return "boxes" if any("bbox" in str(value) for value in values) else media_of(values[0]) or "nested"
 
+    @property
+    def is_json(self) -> bool:
+        """Return whether the texts are objects of JSON, which say of an image neither its caption nor its class."""
+        texts = [str(value) for value in self.sample if value]
+        return self.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)
+
     def kind_of_texts(self) -> str:
-        """Return the kind of texts: names of files, boxes or dialogues as JSON, structures, lists, classes or texts."""
-        if found := [kind for kind in ("image", "audio", "boxes", "date", "dialogue") if kind in self.holds]:
+        """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
+        if found := [kind for kind in ("image", "audio", "boxes", "date") if kind in self.holds]:
             return found[0]
         if "dots" in self.holds and "unpaired" not in self.holds:
             return "structure"

@@ -8,7 +8,7 @@ import numpy as np
 
 from qkv.scripts.common.files import table
 from qkv.scripts.data.corpus import Corpus, paired
-from qkv.scripts.data.dialogues import Dialogues
+from qkv.scripts.data.dialogues import ASSISTANT, TOOLS, Dialogue, Dialogues
 from qkv.scripts.data.splits.division import TEST_EVERY
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.recipes.schema import Recipe
@@ -19,9 +19,6 @@ LIMIT = 1_000_000
 RULES = "https://en.wikipedia.org/wiki/French_numerals"
 RECALL_HOME = "https://arxiv.org/abs/2312.04927"
 VALUES = 16
-DIGITS = "How is it written in digits?"
-# The questions about the last answer, and how far they are from it.
-QUESTIONS = {"And the next number?": 1, "And the number before?": -1, DIGITS: 0}
 SHORTEST = 2  # lengths of the table: the shortest training text that begins with one
 WORDS = table(__file__)
 
@@ -52,36 +49,28 @@ def draw_strings(count: int, shortest: int, longest: int) -> list[str]:
 
 
 def numbers(recipe: Recipe) -> Corpus:
-    """Make English number words whose targets are French."""
-    written = [(english(number), french(number)) for number in draw_numbers(recipe.text.made)]
-    return paired("numbers", "English and French number words", RULES, written)
-
-
-def number_dialogues(recipe: Recipe) -> Dialogues:
-    """Make dialogues about numbers and their neighbors, in which each question but the first is about the last answer.
-
-    Every tenth is for the test.
-    """
-    random, made = np.random.default_rng(1), list[Any]()
-    for number in draw_numbers(recipe.text.made):
-        said = [("user", f"What is {english(number)} in French?"), ("assistant", french(number))]
-        for question in random.permutation(list(QUESTIONS))[: random.integers(1, len(QUESTIONS) + 1)]:
-            number = max(number + QUESTIONS[question], 0)
-            answer = f"{number:,}" if question == DIGITS else french(number)
-            said += [("user", str(question)), ("assistant", answer)]
-        made.append({"messages": [{"role": role, "content": content} for role, content in said], "tools": None})
-    texts = {"train": [one for place, one in enumerate(made) if place % TEST_EVERY], "test": made[::TEST_EVERY]}
-    return Dialogues("number-dialogues", "dialogues about English and French number words", RULES, texts)
-
-
-def draw_numbers(count: int) -> list[int]:
-    """Draw different numbers below a million, as many of three digits as of six; ValueError for too many."""
+    """Make English number words whose targets are French: different numbers, as many of three digits as of six."""
+    count = recipe.text.made
     if count > LIMIT // 20:
         raise ValueError(f"text.made={count} is more than {LIMIT // 20} different numbers; make fewer")
     random, drawn = np.random.default_rng(0), dict[int, None]()
     while len(drawn) < count:
         drawn[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
-    return list(drawn)
+    written = [(english(number), french(number)) for number in drawn]
+    return paired("numbers", "English and French number words", RULES, written)
+
+
+def number_dialogues(recipe: Recipe) -> Dialogues:
+    """Make dialogues about two numbers in French, whose last question is about the first answer."""
+    whole, texts = numbers(recipe), dict[str, list[Dialogue]]()
+    for split, words in whole.texts.items():
+        pairs, texts[split] = list(zip(words, whole.targets[split], strict=True)), []
+        for (one, answer), (other, second) in zip(pairs[:-1:2], pairs[1::2], strict=True):
+            said = f"What is {one} in French?", answer, f"And {other}?", second, "What was the first?", answer
+            roles = ("user", ASSISTANT) * 3
+            messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
+            texts[split].append({"messages": messages, TOOLS: None})
+    return Dialogues("number-dialogues", "dialogues about English and French number words", RULES, texts)
 
 
 def english(number: int) -> str:

@@ -5,12 +5,9 @@ from typing import Any
 
 import torch
 
-from qkv.scripts.data.chat_template import prompt_tokens
-from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.tokenization import tokenize
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
-from qkv.scripts.tasks.infilling import MIDDLE, infilling_tokens
 
 NEW_TOKENS = 64  # unless the model or the options say how many
 # Options that are passed on to `generate`.
@@ -39,28 +36,12 @@ def generate_texts(source: Source, prompts: Sequence[Any], options: Options, str
 
 @torch.no_grad()
 def generate_tokens(
-    source: Source, prompts: Sequence[Any], options: Options, streamer: Any = None
+    source: Source, prompts: str | Sequence[Any], options: Options, streamer: Any = None
 ) -> tuple[Any, torch.Tensor]:
     """Return the tokens of prompts, and the rows of `generate` (B, T), which begin with them for a decoder."""
-    tokens = prepared(source, prompts, options)
+    tokens = prepared(source, [prompts] if isinstance(prompts, str | dict) else prompts, options)
     length = tokens["input_ids"].shape[1]
     return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
-
-
-def whole_prompt(source: Source, prompt: Any) -> list[int]:
-    """Return the tokens of a prompt that makes no sense in parts: a dialogue, or a text with a middle to fill in.
-
-    Empty for other texts; InvalidRecord where the model reads fewer tokens.
-    """
-    if isinstance(prompt, dict):
-        ids = prompt_tokens(source.tokenizer, prompt)
-    elif source.task == "text-generation" and MIDDLE in prompt and MIDDLE in source.tokenizer.get_vocab():
-        ids = infilling_tokens(source.tokenizer, prompt)
-    else:
-        return []
-    if (limit := positions(source)) and len(ids) >= limit:
-        raise InvalidRecord(f"{len(ids)} tokens, of which the model reads {limit} with its answer; give fewer")
-    return ids
 
 
 def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
@@ -77,10 +58,9 @@ def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
     room = {"max_length": max(limit - len(end), 1)} if limit else {}
     if source.task == "translation":  # masks of infilling are typed
         room["split_special_tokens"] = tokenizer.split_special_tokens
-    rows = [
-        whole_prompt(source, text) or tokenize(tokenizer, [text], truncation=True, **room)[0].tolist() + end
-        for text in texts
-    ]
+    typed = [text for text in texts if isinstance(text, str)]
+    made = ([*row.tolist(), *end] for row in tokenize(tokenizer, typed, truncation=True, **room))
+    rows = [next(made) if isinstance(text, str) else text["input_ids"] for text in texts]
     tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)
 

@@ -110,10 +110,10 @@ def column_of(table: Table, source: Source, options: Options) -> str:
     if medium in options:
         return known(table, options[medium], medium)
     learned = source.columns.get("messages") or source.columns.get("text", "").partition(".")[0]
-    learned = learned if medium == "text" else ""
     usual = USUAL.get(source.task, USUAL[medium])
     lower = {name.lower(): name for name in reversed(table.columns)}
-    named = [name for name in (learned, *(lower.get(name) for name in usual)) if name in table.columns]
+    names = [learned if medium == "text" else "", *(lower.get(name) for name in usual)]
+    named = [name for name in names if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
     if not candidates:

@@ -5,22 +5,27 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import send_to_device
+from numpy.typing import NDArray
 
+from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.columns import NAMES, VALUES, located
+from qkv.scripts.data.columns import NAMES, located
 from qkv.scripts.data.corpus import prefixed
-from qkv.scripts.data.dialogues import TOOLS, check_dialogue, last_question
+from qkv.scripts.data.dialogues import TOOLS, check_dialogue
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt, model_inputs
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
-from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
+from qkv.scripts.data.tokenization import SPECIAL, is_trained_here, tokenize
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
-from qkv.scripts.prediction.generation import batched, new_tokens, whole_prompt, write_texts
+from qkv.scripts.prediction.generation import NEW_TOKENS, batched, new_tokens, positions, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, LONGEST, UNLIMITED, Source
+from qkv.scripts.tasks.chat import TEMPLATE, fitted_tokens
+from qkv.scripts.tasks.infilling import MIDDLE
 from qkv.scripts.tasks.question_answering import best_spans, windows_of
 from qkv.scripts.tasks.token_classification import first_tokens
 
@@ -46,8 +51,9 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
     def read(row: Record | InvalidRecord) -> Any:
         if isinstance(row, InvalidRecord):
             raise row
-        value = {"messages": row.get(column), TOOLS: row.get(TOOLS)} if source.chats else row.get(column)
-        own = READERS[source.medium](value, source, table.folder)
+        if source.chats:
+            return read_dialogue(row.get(column), row.get(TOOLS), source)
+        own = READERS[source.medium](row.get(column), source, table.folder)
         own = with_task(own, row, source) if source.task == "translation" else own
         return both_of(source, own, check_text(row.get(pair))) if pair else own
 
@@ -94,9 +100,9 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         return as_list(value)
     if source.task == CONTACTS:
         return read_chain(value, source)
-    if isinstance(value, dict):
-        return read_prompt(value, source)
     text = check_text(value)
+    if source.task == "text-generation" and MIDDLE in text and MIDDLE in source.tokenizer.get_vocab():
+        return whole_prompt(tokenize(source.tokenizer, [text])[0], source)
     if source.task == "fill-mask":
         mask = source.tokenizer.mask_token
         text = text.replace("{mask}", mask)
@@ -107,18 +113,32 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     return text
 
 
-def read_prompt(row: Record, source: Source) -> Any:
-    """Return a dialogue, up to the last message that a model with a chat template answers, or a text.
+def read_dialogue(said: Any, tools: Any, source: Source) -> Any:
+    """Return the tokens of a dialogue up to the last message that a model with a chat template answers, or a text.
 
-    A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines.
+    A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines. A
+    dialogue that is too long loses its first exchanges, and the screen says so.
     """
-    said = row["messages"]
-    is_text = isinstance(said, str) and not VALUES["dialogue"](said)
-    if is_text and source.answers_texts:
-        said, is_text = [{"role": "user", "content": check_text(said)}], False
-    prompt = check_text(said) if is_text else last_question(check_dialogue(said, row[TOOLS]))
-    whole_prompt(source, prompt)  # fits
-    return prompt
+    if isinstance(said, str) and not said.startswith("[{"):
+        if "messages" not in source.columns and source.tokenizer.chat_template != TEMPLATE:
+            return check_text(said)
+        said = [{"role": "user", "content": check_text(said)}]
+    dialogue, limit = check_dialogue(said, tools), positions(source) or UNLIMITED
+    ends = [place for place, each in enumerate(dialogue["messages"], start=1) if each["role"] in ("user", "tool")]
+    if not ends:
+        raise InvalidRecord("no message of a user to answer")
+    dialogue["messages"], most = dialogue["messages"][: ends[-1]], max(limit - NEW_TOKENS, limit // 2)
+    (ids, _), left = fitted_tokens(source.tokenizer, dialogue, most, asks=True)
+    if left:
+        say_once(f"the first {left} messages of dialogues of more than {most} tokens are left out")
+    return whole_prompt(ids, source)
+
+
+def whole_prompt(ids: NDArray[np.int64], source: Source) -> dict[str, list[int]]:
+    """Return the tokens of a prompt that is never cut; InvalidRecord where they leave no room for an answer."""
+    if (limit := positions(source)) and len(ids) >= limit:
+        raise InvalidRecord(f"{len(ids)} tokens, of which the model reads {limit} with its answer; give fewer")
+    return {"input_ids": ids.tolist()}
 
 
 def read_image(value: Any, source: Source, folder: Path) -> Any:

@@ -15,7 +15,6 @@ from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_jso
 from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.heads import HEADS, Head, head_for
 from qkv.scripts.common.words import either
-from qkv.scripts.data.chat_template import TEMPLATE
 
 CONTACTS, ANSWERS = "contact-prediction", "question-answering"
 TASKS = {head.task: head for head in HEADS if head.task}
@@ -87,11 +86,6 @@ class Source:
     def chats(self) -> bool:
         """Return whether it answers dialogues: a language model whose tokenizer has a chat template."""
         return self.task == "text-generation" and bool(self.tokenizer.chat_template)
-
-    @property
-    def answers_texts(self) -> bool:
-        """Return whether a text is a user's message to it, not a beginning: it has learned dialogues here."""
-        return self.chats and ("messages" in self.columns or self.tokenizer.chat_template == TEMPLATE)
 
     @property
     def labels(self) -> list[str]:

@@ -58,10 +58,8 @@ class Text:
         task: Column of the name of each row's task, which becomes the prefix of its text, as in `translate: good`.
         mixing_limit (examples): Examples of a task that count at most for the rate at which it is drawn.
         mixing_temperature: The greater, the more equal are the rates of tasks; 1 draws them by their examples.
-        messages: Column of dialogues, lists of messages with `role` and `content` or ShareGPT's `from` and `value`, of
-            which a decoder learns the assistant's; a column `tools` beside it is read, too.
-        fim_rate (share of the documents): Training documents of causal language modeling that are split into prefix,
-            suffix and middle, which is learned behind both.
+        messages: Column of dialogues, of which a decoder learns the assistant's turns; a column `tools` is read, too.
+        fim_rate (share of the texts): Pieces of training texts that a decoder learns with their middle at the end.
     """
 
     tokenizer: str = "bpe"

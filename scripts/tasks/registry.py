@@ -24,12 +24,11 @@ from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.chat import Chat
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.denoising import text_to_text
 from qkv.scripts.tasks.image_classification import ImageClassification
-from qkv.scripts.tasks.infilling import InfillingLM, causal_lm
+from qkv.scripts.tasks.infilling import causal_lm
 from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
@@ -54,8 +53,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
         "numbers": synthetic_text.numbers,
-        "docstrings": documentation.docstrings,
-        "sources": documentation.sources,
+        **dict.fromkeys(documentation.TEXTS_OF, documentation.library),
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,
         "django-tasks": documentation.tasks,
@@ -85,7 +83,7 @@ LEARNING = (
     Learning("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
     Learning("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
     Learning("ForCausalLM", PromptedCorpus, PromptedGeneration),
-    Learning("ForCausalLM", Dialogues, Chat, read_dialogues),
+    Learning("ForCausalLM", Dialogues, causal_lm, read_dialogues),
     Learning("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
     Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
@@ -106,7 +104,7 @@ def load(recipe: Recipe) -> Task:
     if made is None and "/" not in where and not is_local(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     learning = learning_of(recipe, made)
-    check_text_to_text(recipe, learning)
+    check_fields(recipe)
     if recipe.data.streaming and (made or not (learning.streams or recipe.text.corruption)):
         raise ValueError(
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
@@ -117,21 +115,16 @@ def load(recipe: Recipe) -> Task:
     data: Any = EXAMPLE_DATA[made][where](recipe) if made else learning.read and learning.read(recipe)
     if made and issubclass(made, Corpus):
         data = data.divided(recipe)
-    task = learning.task(recipe, data)
-    if recipe.text.fim_rate and not isinstance(task, InfillingLM):
-        raise ValueError(
-            f"text.fim_rate={recipe.text.fim_rate} is for causal language modeling of texts alone, and not for "
-            f"{type(task).__name__}; leave it out"
-        )
-    return with_metrics(task, recipe)
+    return with_metrics(learning.task(recipe, data), recipe)
 
 
-def check_text_to_text(recipe: Recipe, learning: Learning) -> None:
-    """Raise ValueError for fields of encoder-decoders where the architecture is another."""
-    for name in ("corruption", "task"):
-        if (value := getattr(recipe.text, name)) and learning.task is not text_to_text:
+def check_fields(recipe: Recipe) -> None:
+    """Raise ValueError for fields of encoder-decoders or decoders where the architecture is another."""
+    endings = {"corruption": "ForConditionalGeneration", "task": "ForConditionalGeneration", "fim_rate": "ForCausalLM"}
+    for name, ending in endings.items():
+        if (value := getattr(recipe.text, name)) and not recipe.model.architecture.endswith(ending):
             raise ValueError(
-                f"text.{name}={value} is for an architecture that ends in ForConditionalGeneration, and "
+                f"text.{name}={value} is for an architecture that ends in {ending}, and "
                 f"{recipe.model.architecture!r} does not; leave it out, or take such an architecture"
             )
 

@@ -12,9 +12,8 @@ from PIL import Image
 from qkv.scripts.attention_view.inputs import read_row
 from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
-from qkv.scripts.data.dialogues import TOOLS
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.prediction.predictor import PREDICTORS, READERS, both_of, piped
+from qkv.scripts.prediction.predictor import PREDICTORS, READERS, both_of, piped, read_dialogue
 from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source, open_source
 
 TEXTS, CHOICES = ("translation", "text-generation"), "zero-shot-image-classification"
@@ -50,7 +49,8 @@ Values = dict[str, Any]
 def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     """Return the answer to the inputs of the page, and its attention as HTML; gr.Error where an input is wrong."""
     typed = dict(zip(names, values, strict=True))
-    options = options_of(typed)
+    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}  # a slider at 2.0 sends 2
+    options = {name: kind(typed[name]) for name, kind in kinds.items() if typed.get(name)}
     try:
         own = READERS[source.medium](input_of(typed, source.medium), source, Path())
         own = both_of(source, own, typed["pair"]) if "pair" in typed else own
@@ -62,23 +62,12 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     return reading.written if source.task in TEXTS else answer, view._repr_html_()
 
 
-def options_of(typed: Values) -> Values:
-    """Return the options among the inputs, in their types: a slider at 2.0 sends 2."""
-    kinds = {"max_new_tokens": int, "temperature": float, "threshold": float}
-    return {name: kind(typed[name]) for name, kind in kinds.items() if typed.get(name)}
-
-
-def reply(source: Source, message: str, history: list[Values], *values: Any) -> str:
+def reply(source: Source, message: str, history: list[Values], most: float, temperature: float) -> str:
     """Return the answer to a message after the dialogue so far; gr.Error where it is too long."""
-    said = [
-        {"role": turn["role"], "content": part["text"] if isinstance(part, dict) else part}
-        for turn in history
-        for part in (turn["content"] if isinstance(turn["content"], list) else [turn["content"]])
-    ]
-    row = {"messages": [*said, {"role": "user", "content": message}], TOOLS: None}
-    options = options_of(dict(zip(WRITTEN, values, strict=True)))
+    said = [{"role": turn["role"], "content": "".join(part["text"] for part in turn["content"])} for turn in history]
+    options = {"max_new_tokens": int(most)} | ({"temperature": temperature} if temperature else {})
     try:
-        own = READERS["text"](row, source, Path())
+        own = read_dialogue([*said, {"role": "user", "content": message}], None, source)
         return str(next(PREDICTORS[source.task](source, [own], options))["prediction"])
     except (InvalidRecord, ValueError) as error:
         raise gr.Error(" ".join(str(error).split()), print_exception=False) from None

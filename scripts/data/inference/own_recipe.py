@@ -173,9 +173,8 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
     """Yield the tasks of texts, the likeliest first, each with its columns, None where one is missing."""
-    usual = first(columns, "dialogue", "dialogue") or next((each for each in columns if each.kind == "dialogue"), None)
-    said = asked.get("messages", None if asked else usual)
-    yield ("causal-lm" if task == "causal-lm" else "chat"), {"dialogue": said}
+    dialogue = None if asked else first(columns, "dialogue", "nested", "list")
+    yield "chat", {"dialogue": asked.get("messages", dialogue)}
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
     if task == "question-answering" or not asked:
@@ -237,7 +236,7 @@ def tasks_of_rest(
 
 def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[Guess]:
     """Yield the tasks of images or recordings by the columns beside them, the likeliest first."""
-    rest = [column for column in columns if column is not files and not is_json(column)]
+    rest = [column for column in columns if column is not files and not column.is_json]
     text = asked.get("column") or first(rest, "text") or longest(rest)
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
@@ -246,12 +245,6 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     yield "object-detection", {"image": files, "boxes": next(iter(boxes), None)}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
-
-
-def is_json(column: Column) -> bool:
-    """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
-    texts = [str(value) for value in column.sample if value]
-    return column.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)
 
 
 def fields_of(roles: Roles) -> Fields:

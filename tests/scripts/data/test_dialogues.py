@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from qkv.scripts.data.columns import Column
-from qkv.scripts.data.dialogues import Dialogues, check_dialogue, last_question, learned_dialogue
+from errors import raises_sentence
+from own_runs import write_rows
+from qkv.scripts.data.dialogues import Dialogues, check_dialogue
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.tasks import registry
@@ -20,8 +21,7 @@ TOOL = {"type": "function", "function": {"name": "add"}}
 
 @pytest.mark.parametrize("value", [[ASKED, TOLD], json.dumps([ASKED, TOLD]), SHAREGPT, json.dumps(SHAREGPT)])
 def test_both_forms_are_one_dialogue(value: Any) -> None:
-    assert Column("x").add([value]).kind == "dialogue"
-    assert learned_dialogue(value) == {"messages": [ASKED, TOLD], "tools": None}
+    assert check_dialogue(value) == {"messages": [ASKED, TOLD], "tools": None}
 
 
 def test_calls_and_empty_fields_of_tables() -> None:
@@ -41,20 +41,12 @@ def test_calls_and_empty_fields_of_tables() -> None:
         ([{"role": "user", "content": 3}], None, "message 1 of the user is a int"),
         ([{"role": "user", "content": [{"type": "image"}]}], None, "message 1 of the user"),
         ([ASKED, {"role": "assistant", "content": " "}], None, "message 2 of the assistant is empty"),
-        ([ASKED], None, "no message of the assistant"),
         ([ASKED, TOLD], "[3]", r"tools are \[3\]"),
     ],
 )
 def test_bad_dialogues_are_refused(messages: Any, tools: Any, reason: str) -> None:
     with pytest.raises(InvalidRecord, match=reason):
-        learned_dialogue(messages, tools)
-
-
-def test_the_last_question_is_answered() -> None:
-    asked = last_question(check_dialogue([ASKED, TOLD, ASKED, TOLD]))
-    assert asked["messages"] == [ASKED, TOLD, ASKED]
-    with pytest.raises(InvalidRecord):
-        last_question(check_dialogue([TOLD]))
+        check_dialogue(messages, tools)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -62,7 +54,8 @@ def test_own_dialogues_are_inferred_and_read(suffix: str, tmp_path: Path) -> Non
     rows = [
         {"messages": [{"role": "user", "content": f"{n}?"}, TOLD], "prompt": str(n), "tools": [TOOL]} for n in range(40)
     ]
-    rows[3]["messages"] = [{"role": "user", "content": "alone"}]
+    rows[3]["messages"] = [{"role": "user", "content": "alone"}]  # left out, with a line
+    rows[4]["messages"] = [{"role": "narrator", "content": "alone"}]  # a bad record
     where = tmp_path / f"chat.{suffix}"
     where.write_text("\n".join(map(json.dumps, rows))) if suffix == "jsonl" else Dataset.from_list(rows).to_parquet(
         where
@@ -72,8 +65,34 @@ def test_own_dialogues_are_inferred_and_read(suffix: str, tmp_path: Path) -> Non
     task = registry.load(recipe)
     assert isinstance(task.data, Dialogues) and task.data.read.columns == ["messages", "tools"]
     assert task.data.read.unused == ["prompt"] and len(task.data.invalid_records.skipped) == 1
-    assert sum(len(own) for own in task.data.texts.values()) == 39
+    assert sum(task.data.read.left_out.values()) == 1
+    assert sum(len(own) for own in task.data.texts.values()) == 38
     assert task.data.texts["train"][0]["tools"] == [TOOL]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_cells_hold_json_under_the_usual_names_or_any_that_is_typed(suffix: str, tmp_path: Path) -> None:
+    for name, words in (("conversations", []), ("talk", ["text.messages=talk"])):
+        rows = [
+            {"id": n, name: [{"from": "human", "value": f"{n}?"}, {"from": "gpt", "value": "4"}]} for n in range(40)
+        ]
+        where = write_rows(tmp_path / f"{name}.{suffix}", rows)
+        recipe, table = infer(str(where), words)
+        assert table["task"] == "chat" and recipe.text.messages == name
+        assert registry.load(recipe).data.texts["train"][0]["messages"][1] == TOLD
+
+
+def test_a_table_in_which_no_assistant_speaks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text("\n".join([json.dumps({"messages": [ASKED]})] * 9))
+    with raises_sentence("chat.jsonl", "'messages'", "assistant"):
+        registry.load(infer(str(tmp_path / "chat.jsonl"))[0])
+
+
+def test_dialogues_are_for_decoders(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text("\n".join([json.dumps({"messages": [ASKED, TOLD]})] * 9))
+    recipe, _ = infer(str(tmp_path / "chat.jsonl"), ["architecture=QkvEncoderForMaskedLM"])
+    with raises_sentence("'QkvEncoderForMaskedLM'", "ForCausalLM"):
+        registry.load(recipe)
 
 
 def test_prompts_and_responses_stay_texts_and_targets(tmp_path: Path) -> None:

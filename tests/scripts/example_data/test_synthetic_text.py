@@ -45,14 +45,12 @@ def test_keys_have_the_values_of_the_table() -> None:
     assert 40 <= min(lengths) < 80 < 200 < max(lengths) <= 400
 
 
-def test_dialogues_ask_about_the_last_answer() -> None:
-    made = synthetic_text.number_dialogues(recipe_of(text={"made": 200}))
-    assert {name: len(own) for name, own in made.texts.items()} == {"train": 180, "test": 20}
-    words = {synthetic_text.english(number): number for number in synthetic_text.draw_numbers(200)}
-    for dialogue in made.texts["test"][:6]:
-        first, answer, *others = (each["content"] for each in dialogue["messages"])
-        number = words[first.removeprefix("What is ").removesuffix(" in French?")]
-        assert answer == synthetic_text.french(number)
-        for question, answer in zip(others[::2], others[1::2], strict=True):
-            number = max(number + synthetic_text.QUESTIONS[question], 0)
-            assert answer == (f"{number:,}" if "digits" in question else synthetic_text.french(number))
+def test_dialogues_ask_for_two_numbers_and_the_first_answer_again() -> None:
+    recipe = recipe_of(text={"made": 200})
+    made, whole = synthetic_text.number_dialogues(recipe), numbers(recipe)
+    assert {name: len(own) for name, own in made.texts.items()} == {"train": 90, "test": 10}
+    for split, dialogues in made.texts.items():
+        said = [[message["content"] for message in dialogue["messages"]] for dialogue in dialogues]
+        assert [(own[1], own[3]) for own in said] == list(zip(*[iter(whole.targets[split])] * 2, strict=True))
+        assert all(own[1] == own[5] for own in said)
+        assert [own[0] for own in said] == [f"What is {text} in French?" for text in whole.texts[split][::2]]

@@ -8,10 +8,10 @@ import torch
 from transformers import AutoTokenizer
 
 import qkv
-from qkv.scripts.data.chat_template import chat_tokens, prompt_tokens
+from errors import raises_sentence
 from qkv.scripts.data.dialogues import Dialogues, check_dialogue
 from qkv.scripts.tasks.causal_lm import IGNORED
-from qkv.scripts.tasks.chat import Chat
+from qkv.scripts.tasks.chat import Chat, chat_tokens, fitted_tokens
 from recipes import recipe_of
 
 
@@ -44,7 +44,10 @@ def test_the_assistant_alone_is_learned_with_its_end() -> None:
     assert [learned(made, row) for row in rows] == ["yes</s>", "no</s>maybe</s>"]
     ids = rows[0]["input_ids"]
     assert made.tokenizer.decode(ids[ids != made.tokenizer.pad_token_id]) == "<s>user\nhi</s>\n<s>assistant\nyes</s>\n"
-    assert made.tokenizer.decode(prompt_tokens(made.tokenizer, dialogue("hi"))) == "<s>user\nhi</s>\n<s>assistant\n"
+    assert (
+        made.tokenizer.decode(chat_tokens(made.tokenizer, dialogue("hi"), asks=True)[0])
+        == "<s>user\nhi</s>\n<s>assistant\n"
+    )
 
 
 @pytest.mark.parametrize("tools", [None, [{"type": "function", "function": {"name": "add"}}]])
@@ -99,12 +102,30 @@ def test_rows_hold_whole_dialogues_that_do_not_see_each_other() -> None:
     assert start == 26 and (packed - alone).abs().max() < 1e-5
 
 
-def test_long_dialogues_are_cut_and_counted() -> None:
+def test_long_dialogues_lose_their_first_exchanges_and_are_counted() -> None:
     made = task(length=48)
-    assert made.truncated["texts"] == {"train": 2, "test": 1} and made.truncated["length"] == 48
-    assert made.data.read.left_out.total() == 1  # its only answer comes after 45 letters
-    with pytest.raises(ValueError, match="text.length=8 in all 4 dialogues of the train split"):
+    assert [learned(made, row) for row in made.splits["test"].__getitems__([0, 1])] == ["yes</s>", "maybe</s>"]
+    assert dict(made.data.read.mended) == {
+        f"dialogues without their first exchanges, beyond text.length=48 in the {split} split:": 1
+        for split in ("train", "test")
+    }
+    assert made.data.read.left_out.total() == 1  # whose only exchange is longer
+    with raises_sentence("text.length=8", "train", "text.length=67"):
         task(length=8)
+
+
+@pytest.mark.parametrize("template", [None, PLAIN])
+def test_what_the_system_says_stays(template: str | None) -> None:
+    tokenizer = task().tokenizer
+    tokenizer.chat_template = template or tokenizer.chat_template
+    said = [{"role": "system", "content": "be"}, {"role": "assistant", "content": "hi"}]
+    said += [{"role": role, "content": f"{number}"} for number in range(9) for role in ("user", "assistant")]
+    whole = check_dialogue(said)
+    sizes = [len(chat_tokens(tokenizer, {**whole, "messages": [said[0], *said[start:]]})[0]) for start in range(1, 19)]
+    for length in (1, 50, 100, sizes[1], sizes[1] - 1, sizes[0], 10_000):
+        ids, _, left = fitted_tokens(tokenizer, whole, length)
+        fitting = [start for start, size in enumerate(sizes) if size <= length and (start == 0 or start % 2 == 1)]
+        assert left == (fitting[0] if fitting else 17) and len(ids) == sizes[left]
 
 
 def test_metrics_are_of_the_assistant() -> None:
@@ -112,10 +133,11 @@ def test_metrics_are_of_the_assistant() -> None:
     batch = made.collate(made.splits["test"].__getitems__([0, 1]), None)
     logits = torch.nn.functional.one_hot(batch["input_ids"].roll(-1, 1), made.config["vocab_size"]).float()
     assert made.count(batch) == 4 + 9
-    outputs = type("Outputs", (), {"logits": logits})
-    assert {name: int(own) for name, own in made.score(outputs, batch).items()} == {"accuracy": 13}
-    found = made.measure({"loss": 13.0, "targets": 13.0, "accuracy": 13.0}, [])
-    assert found == {"loss": 1.0, "perplexity": pytest.approx(np.e), "accuracy": 1.0}
+    logits[1, (batch["labels"][1] != IGNORED).nonzero()[0] - 1] = 0  # one token is wrong
+    sums = {name: float(own) for name, own in made.score(type("Outputs", (), {"logits": logits}), batch).items()}
+    assert sums == {"accuracy": 12, "_exact": 1, "_texts": 2}
+    found = made.measure({"loss": 13.0, "targets": 13.0, **sums}, [])
+    assert found == {"loss": 1.0, "accuracy": pytest.approx(12 / 13), "exact_match": 0.5}
 
 
 def test_the_template_is_saved_and_loaded(tmp_path: Any) -> None:
@@ -124,7 +146,7 @@ def test_the_template_is_saved_and_loaded(tmp_path: Any) -> None:
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     said = [{"role": "user", "content": "hi"}]
     ids = loaded.apply_chat_template(said, add_generation_prompt=True, return_dict=True)["input_ids"]
-    assert ids == prompt_tokens(made.tokenizer, dialogue("hi"))
-    assert "apply_chat_template" in made.usage and '"hi"' in made.usage
+    assert ids == chat_tokens(made.tokenizer, dialogue("hi"), asks=True)[0].tolist()
+    assert '"hi"' in made.usage
     again = task(tokenizer=str(tmp_path))
     assert again.tokenizer.chat_template == made.tokenizer.chat_template
