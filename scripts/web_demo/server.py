@@ -64,10 +64,11 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
 
 def reply(source: Source, message: str, history: list[Values], most: float, temperature: float) -> str:
     """Return the answer to a message after the dialogue so far; gr.Error where it is too long."""
-    said = [{"role": turn["role"], "content": "".join(part["text"] for part in turn["content"])} for turn in history]
+    turns = [(turn["role"], "".join(part["text"] for part in turn["content"])) for turn in history]
+    said = [{"role": role, "content": text} for role, text in (*turns, ("user", message)) if text.strip()]
     options = {"max_new_tokens": int(most)} | ({"temperature": temperature} if temperature else {})
     try:
-        own = read_dialogue([*said, {"role": "user", "content": message}], None, source)
+        own = read_dialogue(said, None, source)
         return str(next(PREDICTORS[source.task](source, [own], options))["prediction"])
     except (InvalidRecord, ValueError) as error:
         raise gr.Error(" ".join(str(error).split()), print_exception=False) from None
