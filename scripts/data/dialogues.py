@@ -38,8 +38,9 @@ def read_dialogues(recipe: Recipe) -> Dialogues:
         speakers = [{message["role"] for message in own["messages"]} for own in dialogues]
         learned = [number for number, roles in enumerate(speakers) if ASSISTANT in roles]
         if not learned:
-            where = f"{recipe.data.source}, column {column!r}"
-            raise ValueError(f"{where}: no row of the {name} split has a message of the {ASSISTANT}, which is learned")
+            raise ValueError(
+                f"{recipe.data.source}: no {ASSISTANT} says what is learned in {column!r} of the {name} split"
+            )
         tables[name], found[name] = rows.select(learned), [dialogues[number] for number in learned]
         silent = f"rows of the {name} split without a message of the {ASSISTANT}:"
         read.left_out += {silent: len(dialogues) - len(learned)}

@@ -83,15 +83,10 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
     return loaded
 
 
-def control_words(
-    tokenizer: Any, words: Sequence[str], init: str | None, mend: str, *, lstrip: bool = False
-) -> list[int]:
-    """Return the numbers of words that stand for no text, which the tokenizer of a new model gets.
-
-    ValueError, which says how to `mend` it, for a pretrained model that lacks one.
-    """
+def control_words(tokenizer: Any, words: Sequence[str], init: str | None, mend: str, **options: Any) -> list[int]:
+    """Return the numbers of control words, which new tokenizers get; ValueError where that of `init` lacks one."""
     if init is None:  # not special, so that they are read where a person types them, and written where the model does
-        tokenizer.add_tokens([AddedToken(word, lstrip=lstrip, normalized=False, special=False) for word in words])
+        tokenizer.add_tokens([AddedToken(word, normalized=False, special=False, **options) for word in words])
     known = tokenizer.get_vocab()
     if missing := [word for word in words if word not in known]:
         raise ValueError(f"init={init!r} has no {missing[-1]} in its tokenizer; {mend}")

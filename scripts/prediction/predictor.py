@@ -5,10 +5,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import send_to_device
-from numpy.typing import NDArray
 
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.audio import read_wav
@@ -134,7 +132,7 @@ def read_dialogue(said: Any, tools: Any, source: Source) -> Any:
     return whole_prompt(ids, source)
 
 
-def whole_prompt(ids: NDArray[np.int64], source: Source) -> dict[str, list[int]]:
+def whole_prompt(ids: Any, source: Source) -> dict[str, list[int]]:
     """Return the tokens of a prompt that is never cut; InvalidRecord where they leave no room for an answer."""
     if (limit := positions(source)) and len(ids) >= limit:
         raise InvalidRecord(f"{len(ids)} tokens, of which the model reads {limit} with its answer; give fewer")

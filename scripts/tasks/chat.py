@@ -75,8 +75,7 @@ def fitted_tokens(tokenizer: Any, dialogue: Dialogue, length: int, *, asks: bool
     """
     messages = dialogue["messages"]
     head = [*takewhile(lambda message: message["role"] in SYSTEM, messages)]
-    others = range(len(head) + 1, len(messages))
-    starts = [len(head), *(place for place in others if messages[place]["role"] == "user")]
+    starts = [place for place, own in enumerate(messages) if place == len(head) or own["role"] == "user"]
     parts = [{**dialogue, "messages": head + messages[start:]} for start in starts]
     first = bisect_left(parts, -length, key=lambda part: -len(chat_tokens(tokenizer, part, asks=asks)[0]))
     part = parts[min(first, len(parts) - 1)]
@@ -86,14 +85,16 @@ def fitted_tokens(tokenizer: Any, dialogue: Dialogue, length: int, *, asks: bool
 def chat_tokens(tokenizer: Any, dialogue: Dialogue, *, asks: bool = False) -> Learned:
     """Return the tokens of a dialogue, and which are learned: the assistant's turns, the token that ends them too.
 
-    With `asks` they end where the assistant is to answer, and none is learned.
+    With `asks` they end where the assistant is to answer.
     """
     words = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     control = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))) or "(?!)")
     dialogue = mark_control_tokens(dialogue, control)
     text, places = written(tokenizer, dialogue, asks=asks)
     is_said = np.zeros(len(text) + 1, dtype=bool)
-    for start, end in () if asks else answers_in(tokenizer, dialogue, text) if places is None else places:
+    if places is None:
+        places = [] if asks else list(answers_in(tokenizer, dialogue, text))
+    for start, end in places:
         is_said[start:end] = True
     ids, learned, at = list[int](), list[bool](), 0
     for piece in MARKED.split(text):

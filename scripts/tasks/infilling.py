@@ -36,9 +36,7 @@ class InfillingLM(ResponseLM):
     def make_tokenizer(self, recipe: Recipe) -> Any:
         self.rate, self.seed, tokenizer = recipe.text.fim_rate, recipe.seed, super().make_tokenizer(recipe)
         if byte_counts(tokenizer) is None:
-            raise ValueError(
-                "text.fim_rate splits texts at any letter, which takes text.tokenizer=bpe, or another of bytes"
-            )
+            raise ValueError("text.fim_rate splits texts at any letter; take text.tokenizer=bpe, or another of bytes")
         mend = "leave out init, or give a model that was made by text.fim_rate"
         self.sentinels = control_words(tokenizer, SENTINELS, recipe.model.init, mend)
         return tokenizer
@@ -47,8 +45,7 @@ class InfillingLM(ResponseLM):
         """Return the pieces of each text, with room for the control words."""
         room = self.length - len(SENTINELS) - 1
         return [
-            [{"input_ids": np.asarray(row[start : start + room])} for start in range(0, len(row), room)]
-            for row in self.documents(texts)
+            [{"input_ids": row[at : at + room]} for at in range(0, len(row), room)] for row in self.documents(texts)
         ]
 
     def rows(self, split: str) -> Columns:
@@ -88,10 +85,7 @@ class InfillingLM(ResponseLM):
 
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
-    """Make the task of a causal language model: dialogues, texts and targets, or texts, also with middles to fill in.
-
-    ValueError for middles of others.
-    """
+    """Make the task of a causal language model by what a corpus holds; ValueError for middles of other than texts."""
     if recipe.text.fim_rate and (corpus.targets or isinstance(corpus, Dialogues)):
         raise ValueError(
             f"text.fim_rate={recipe.text.fim_rate} learns from texts alone, and data={corpus.name!r} have answers that "

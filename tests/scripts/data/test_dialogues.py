@@ -34,7 +34,7 @@ def test_calls_and_empty_fields_of_tables() -> None:
     ("messages", "tools", "reason"),
     [
         (None, None, "missing"),
-        ("[", None, "not JSON"),
+        ("[", None, "str, expected messages"),
         ({"role": "user"}, None, "dict"),
         (["hello"], None, "message 1 is a str"),
         ([ASKED, {"role": "narrator", "content": "x"}], None, "message 2 .*'narrator'"),

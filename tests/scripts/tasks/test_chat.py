@@ -123,7 +123,7 @@ def test_what_the_system_says_stays(template: str | None) -> None:
     whole = check_dialogue(said)
     sizes = [len(chat_tokens(tokenizer, {**whole, "messages": [said[0], *said[start:]]})[0]) for start in range(1, 19)]
     for length in (1, 50, 100, sizes[1], sizes[1] - 1, sizes[0], 10_000):
-        ids, _, left = fitted_tokens(tokenizer, whole, length)
+        (ids, _), left = fitted_tokens(tokenizer, whole, length)
         fitting = [start for start, size in enumerate(sizes) if size <= length and (start == 0 or start % 2 == 1)]
         assert left == (fitting[0] if fitting else 17) and len(ids) == sizes[left]
 
