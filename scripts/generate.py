@@ -5,6 +5,7 @@ from argparse import Namespace
 
 from transformers import TextStreamer, set_seed
 
+from qkv.scripts.data.examples import InvalidRecord, attempt
 from qkv.scripts.predict import predict_table, prepare
 from qkv.scripts.prediction.generation import generate_texts
 from qkv.scripts.prediction.predictor import reader_of
@@ -18,7 +19,9 @@ def run(arguments: Namespace) -> None:
     if arguments.out is not None or table.path is not None or table.count > 1:
         predict_table(arguments, source, table)
         return
-    prompt = reader_of(table, source, options)(next(iter(table.rows())))
+    prompt = attempt(reader_of(table, source, options), next(iter(table.rows())))
+    if isinstance(prompt, InvalidRecord):
+        raise ValueError(f"the prompt cannot be used: {prompt}")
     start = prompt if source.task == "text-generation" and isinstance(prompt, str) else ""
     if sys.stdout.isatty() and options.get("num_beams", 1) == 1:
         print(start, end="", flush=True)

@@ -42,10 +42,9 @@ def read_dialogues(recipe: Recipe) -> Dialogues:
                 f"{recipe.data.source}: no {ASSISTANT} says what is learned in {column!r} of the {name} split"
             )
         tables[name], found[name] = rows.select(learned), [dialogues[number] for number in learned]
-        silent = f"rows of the {name} split without a message of the {ASSISTANT}:"
-        read.left_out += {silent: len(dialogues) - len(learned)}
-    sketches = text_sketches({name: list(map(text_of, own)) for name, own in found.items()})
-    division = divide_rows(sketches, recipe, tables)
+        read.left_out += {f"rows of the {name} split in which no {ASSISTANT} speaks:": len(dialogues) - len(learned)}
+    whole = {name: list(map(text_of, own)) for name, own in found.items()}
+    division = divide_rows(text_sketches(whole), recipe, tables)
     return Dialogues(**facts, texts=division.of_lists(found), report=division.report)
 
 

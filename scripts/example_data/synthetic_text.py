@@ -67,9 +67,8 @@ def number_dialogues(recipe: Recipe) -> Dialogues:
         pairs, texts[split] = list(zip(words, whole.targets[split], strict=True)), []
         for (one, answer), (other, second) in zip(pairs[:-1:2], pairs[1::2], strict=True):
             said = f"What is {one} in French?", answer, f"And {other}?", second, "What was the first?", answer
-            roles = ("user", ASSISTANT) * 3
-            messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
-            texts[split].append({"messages": messages, TOOLS: None})
+            turns = zip(("user", ASSISTANT) * 3, said, strict=True)
+            texts[split].append({"messages": [{"role": role, "content": text} for role, text in turns], TOOLS: None})
     return Dialogues("number-dialogues", "dialogues about English and French number words", RULES, texts)
 
 

@@ -1,7 +1,6 @@
 """Dialogue: a decoder learns the turns of the assistant, as the chat template of its tokenizer writes them.
 
-Control words in contents are data: they are tokenized letter by letter, where `apply_chat_template` would take them for
-the end of a turn.
+Control words in contents are data, read letter by letter, where `apply_chat_template` would take them to end a turn.
 """
 
 import json
@@ -55,7 +54,7 @@ class Chat(ResponseLM):
         kept = [(row, left) for row, left in fitted if len(row[0]) <= self.length and row[1][1:].any()]
         beyond, read = f"beyond text.length={self.length} in the {split} split:", self.corpus.read
         read.left_out += {f"dialogues whose last exchange is {beyond}": len(fitted) - len(kept)}
-        read.mended += {f"dialogues without their first exchanges, {beyond}": sum(left > 0 for _, left in kept)}
+        read.left_out += {f"first exchanges of dialogues {beyond}": sum(left > 0 for _, left in kept)}
         if not kept:
             longest = max((len(ids) for (ids, _), _ in fitted), default=self.length)
             raise ValueError(f"the last exchange of all dialogues is {beyond} set text.length={longest}")

@@ -105,11 +105,12 @@ def test_rows_hold_whole_dialogues_that_do_not_see_each_other() -> None:
 def test_long_dialogues_lose_their_first_exchanges_and_are_counted() -> None:
     made = task(length=48)
     assert [learned(made, row) for row in made.splits["test"].__getitems__([0, 1])] == ["yes</s>", "maybe</s>"]
-    assert dict(made.data.read.mended) == {
-        f"dialogues without their first exchanges, beyond text.length=48 in the {split} split:": 1
-        for split in ("train", "test")
+    beyond = "beyond text.length=48 in the"
+    assert dict(made.data.read.left_out) == {
+        f"dialogues whose last exchange is {beyond} train split:": 1,
+        f"first exchanges of dialogues {beyond} train split:": 1,
+        f"first exchanges of dialogues {beyond} test split:": 1,
     }
-    assert made.data.read.left_out.total() == 1  # whose only exchange is longer
     with raises_sentence("text.length=8", "train", "text.length=67"):
         task(length=8)
 
