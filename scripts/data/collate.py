@@ -107,9 +107,9 @@ def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
     yield from packer.rest()
 
 
-def pack_whole(documents: Iterable[tuple[Tokens, Sequence[bool]]], length: int) -> list[Record]:
+def pack_whole(documents: Iterable[tuple[Any, Any]], length: int) -> list[Record]:
     """Pack documents of at most `length` tokens, each with its learned tokens, into rows, and none into two of them."""
-    rows: list[list[tuple[Tokens, Sequence[bool]]]] = [[]]
+    rows: list[list[tuple[Any, Any]]] = [[]]
     for document in documents:
         if sum(len(tokens) for tokens, _ in rows[-1]) + len(document[0]) > length:
             rows.append([])

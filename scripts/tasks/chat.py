@@ -113,14 +113,14 @@ def written(tokenizer: Any, dialogue: Dialogue, *, asks: bool) -> tuple[str, lis
     template = tokenizer.get_chat_template(tools=dialogue[TOOLS])
     marks = re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
     try:
-        texts, places = render_jinja_template(
+        made: Any = render_jinja_template(
             [dialogue["messages"]], dialogue[TOOLS], chat_template=template, add_generation_prompt=asks,
             return_assistant_tokens_mask=marks, **tokenizer.special_tokens_map,
         )  # fmt: skip
     except Exception as error:  # of Jinja, or any that the template raises
         said = json.dumps(dialogue["messages"])[:80]
         raise ValueError(f"the chat template of the tokenizer refuses the dialogue {said}: {error}") from error
-    return texts[0], next(iter(places), None)
+    return made[0][0], next(iter(made[1]), None)
 
 
 def answers_in(tokenizer: Any, dialogue: Dialogue, text: str) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ Source: Bavarian et al. 2022, Efficient Training of Language Models to Fill in t
     https://arxiv.org/abs/2207.14255
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class InfillingLM(ResponseLM):
             made.append({"input_ids": row, "labels": row})
         return pad_with_mask(made, dict.fromkeys(made[0], IGNORED))
 
-    def split(self, ids: Tokens, cuts: Sequence[float]) -> Tokens:
+    def split(self, ids: Tokens, cuts: Iterable[float]) -> Tokens:
         """Return a piece with what lies between two cuts in [0, 1) at its end, and an end token.
 
         Words that are cut may have more tokens, for which the end of the suffix is left out. The piece stays as it is
