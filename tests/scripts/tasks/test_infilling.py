@@ -1,19 +1,26 @@
 """Infilling: parts that join to the text, drawn by seed and place, never longer; of evaluated texts the middle counts."""
 
+import json
 import re
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from transformers import pipeline
 
 from errors import raises_sentence
+from qkv.scripts.cli import main
 from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.stream import Position, Shard
 from qkv.scripts.tasks.causal_lm import IGNORED
 from qkv.scripts.tasks.infilling import MIDDLE, PREFIX, SUFFIX, InfillingLM, causal_lm
 from qkv.scripts.tasks.registry import load
 from recipes import recipe_of
 
+Runs = Callable[[str], Path]
 TEXTS = [f"def f{n}(x):\n    return  x + {n}  # é\n" for n in range(30)]
 PSM = re.compile(re.escape(PREFIX) + "(.*)" + re.escape(SUFFIX) + "(.*)" + re.escape(MIDDLE) + "(.*)</s>", re.DOTALL)
 
@@ -88,6 +95,31 @@ def test_middles_alone_are_evaluated_and_never_change() -> None:
     logits = torch.nn.functional.one_hot(batch["input_ids"].roll(-1, 1), made.config["vocab_size"]).float()
     scores = made.score(type("Outputs", (), {"logits": logits}), batch)
     assert int(scores["accuracy"]) == made.count(batch) and int(scores["_exact"]) == int(scores["_texts"]) == 5
+
+
+def test_a_stream_is_learned_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("\n".join(json.dumps({"text": text * 3}) for text in TEXTS))
+    text = dict(tokenizer="bytes", length=24, fim_rate=0.9)
+    recipe = recipe_of(
+        text=text, data=str(tmp_path), architecture="QkvDecoderForCausalLM", streaming=True, shards=1, holdout=0.0
+    )
+    made = load(recipe)
+    records = list(islice(Shard(made.train, recipe, 0, vars(Position())).examples(), 9))
+    assert max(len(record["input_ids"]) for record in records) == 20
+    batch = made.collate(records, range(9))
+    assert batch["input_ids"].shape == (9, 24) and batch.keys() == {"input_ids", "labels", "attention_mask"}
+
+
+def test_middles_are_filled_in_as_transformers_would(run_of: Runs, tmp_path: Path) -> None:
+    run, prompt = run_of("infilled"), f"{PREFIX}warm {SUFFIX} dull{MIDDLE}"
+    rows = [prompt, "warm", f"{PREFIX}{'warm ' * 20}{SUFFIX}{MIDDLE}"]
+    (tmp_path / "in.jsonl").write_text("\n".join(json.dumps({"text": row}) for row in rows))
+    words = ["max_new_tokens=4", "batch_size=1", "--out", str(tmp_path / "out.jsonl")]
+    assert main(["predict", str(run), str(tmp_path / "in.jsonl"), *words]) == 0
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    theirs = pipeline("text-generation", model=str(run))(prompt, max_new_tokens=4, return_full_text=False)
+    assert found[0]["prediction"] == theirs[0]["generated_text"]
+    assert [row["error"] is None for row in found] == [True, True, False] and "tokens" in found[2]["error"]
 
 
 def test_wrong_recipes_are_refused(tmp_path: Path) -> None:
