@@ -111,11 +111,11 @@ def written(tokenizer: Any, dialogue: Dialogue, *, asks: bool) -> tuple[str, lis
     ValueError where the template refuses it.
     """
     template = tokenizer.get_chat_template(tools=dialogue[TOOLS])
-    marks = re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
+    is_marked = re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
     try:
         made: Any = render_jinja_template(
             [dialogue["messages"]], dialogue[TOOLS], chat_template=template, add_generation_prompt=asks,
-            return_assistant_tokens_mask=marks, **tokenizer.special_tokens_map,
+            return_assistant_tokens_mask=is_marked, **tokenizer.special_tokens_map,
         )  # fmt: skip
     except Exception as error:  # of Jinja, or any that the template raises
         said = json.dumps(dialogue["messages"])[:80]
