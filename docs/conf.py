@@ -40,7 +40,7 @@ include_patterns = [
     "scripts/publishing/hub/*.py",
     "scripts/publishing/integrity/*.py",
     "scripts/recipes/*.md",
-    "scripts/recipes/*.yaml",
+    "scripts/recipes/**/*.yaml",
     "scripts/recipes/schema.py",
     "scripts/web_demo/server.py",
     "model_cards/**",

@@ -73,13 +73,13 @@ HEADS = (
 
 # Words of `task=` for the tasks of heads, and for kinds of text classification.
 WORDS = {
-    "causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
+    "causal-lm": "text-generation", "chat": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
     "regression": "text-classification",
     "multi-label": "text-classification", "captions": "zero-shot-image-classification",
     "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
 }  # fmt: skip
 # Words of `task=` that fields of `text` imply.
-IMPLIED = {"corruption": "denoising", "task": "seq2seq"}
+IMPLIED = {"corruption": "denoising", "task": "seq2seq", "messages": "chat"}
 
 
 def head_for(task: str) -> Head:

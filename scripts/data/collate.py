@@ -107,12 +107,24 @@ def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
     yield from packer.rest()
 
 
-def packed_row(documents: Sequence[Tokens], length: int) -> Record:
-    """Make one row; its padding is a separate document without targets."""
+def pack_whole(documents: Iterable[tuple[Any, Any]], length: int) -> list[Record]:
+    """Pack documents of at most `length` tokens, each with its learned tokens, into rows, and none into two of them."""
+    rows: list[list[tuple[Any, Any]]] = [[]]
+    for document in documents:
+        if sum(len(tokens) for tokens, _ in rows[-1]) + len(document[0]) > length:
+            rows.append([])
+        rows[-1].append(document)
+    return [packed_row([ids for ids, _ in row], length, [learned for _, learned in row]) for row in rows if row]
+
+
+def packed_row(documents: Sequence[Tokens], length: int, learned: Sequence[Sequence[bool]] | None = None) -> Record:
+    """Make one row, all of whose tokens are learned or some; its padding is a separate document without targets."""
     ids = np.concatenate([np.asarray(document, dtype=np.int64) for document in documents])
     missing = length - len(ids)
     sizes = [*map(len, documents), *([missing] if missing else [])]
     positions = np.concatenate([np.arange(size) for size in sizes])
     ids = np.pad(ids, (0, missing))
     target = (positions > 0) & (np.arange(length) < length - missing)
+    if learned is not None:
+        target &= np.pad(np.concatenate([np.asarray(each, dtype=bool) for each in learned]), (0, missing))
     return {"input_ids": ids, "position_ids": positions, "labels": np.where(target, ids, -100)}

@@ -225,6 +225,12 @@ class Column:
         values = [value for value in self.sample if value not in (None, "")]
         return "boxes" if any("bbox" in str(value) for value in values) else media_of(values[0]) or "nested"
 
+    @property
+    def is_json(self) -> bool:
+        """Return whether the texts are objects of JSON, which say of an image neither its caption nor its class."""
+        texts = [str(value) for value in self.sample if value]
+        return self.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)
+
     def kind_of_texts(self) -> str:
         """Return the kind of texts: names of files, boxes as JSON, structures, lists, classes or texts."""
         if found := [kind for kind in ("image", "audio", "boxes", "date") if kind in self.holds]:

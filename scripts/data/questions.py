@@ -4,9 +4,6 @@ Sources: Rajpurkar et al. 2016, SQuAD, https://arxiv.org/abs/1606.05250; Rajpurk
     Know, https://arxiv.org/abs/1806.03822, whose questions may have no answer
 """
 
-import ast
-import json
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +13,7 @@ from qkv.scripts.data.own_tables import checked_tables, read_tables
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
-from qkv.scripts.data.text_columns import label_column
+from qkv.scripts.data.text_columns import as_object, label_column
 from qkv.scripts.data.validation import check_number, check_text
 from qkv.scripts.recipes.schema import Recipe
 
@@ -75,14 +72,6 @@ def answers_of(context: str, value: Any, start: Any = None) -> list[tuple[str, i
         raise InvalidRecord(f"{len(texts)} answers, but {len(starts)} places in {START}")
     starts = starts or [None] * len(texts)
     return [located(context, str(text), place) for text, place in zip(texts, starts, strict=True)]
-
-
-def as_object(value: Any) -> Any:
-    """Return the list or object that a text of JSON or of Python holds, as cells of tables do; else the value."""
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError):
-            value = parse(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
-    return value
 
 
 def located(context: str, text: str, start: Any) -> tuple[str, int]:

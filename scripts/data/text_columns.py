@@ -229,14 +229,20 @@ def as_list(value: Any) -> list[str]:
     """Return a list of words, given as such, as JSON, as Python writes it, or with spaces between them."""
     if isinstance(value, str) and not value.startswith("["):
         value = value.split()
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError):
-            value = parse(value) if isinstance(value, str) else value
+    value = as_object(value)
     if isinstance(value, str):
         raise InvalidRecord("a list that does not end, or is written neither as JSON nor as Python does")
     if not isinstance(value, list) or not value or any(each is None for each in value):
         raise InvalidRecord("missing" if not value else f"{type(value).__name__}, expected lists of words and tags")
     return [str(each) for each in value]
+
+
+def as_object(value: Any) -> Any:
+    """Return the list or object that a text of JSON or of Python holds, as cells of tables do; else the value."""
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError):
+            value = parse(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
+    return value
 
 
 class SecondaryStructures(Corpus):

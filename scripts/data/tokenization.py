@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -82,6 +82,16 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> Any:
             missing = f"the tokenizer of {loaded.name_or_path!r} has no {kind} token"
             raise ValueError(f"{missing}, which this architecture learns with; take one of {', '.join(MAKERS)}")
     return loaded
+
+
+def control_words(tokenizer: Any, words: Sequence[str], init: str | None, mend: str, **options: Any) -> list[int]:
+    """Return the numbers of control words, which new tokenizers get; ValueError where that of `init` lacks one."""
+    if init is None:  # not special, so that they are read where a person types them, and written where the model does
+        tokenizer.add_tokens([AddedToken(word, normalized=False, special=False, **options) for word in words])
+    known = tokenizer.get_vocab()
+    if missing := [word for word in words if word not in known]:
+        raise ValueError(f"init={init!r} has no {missing[-1]} in its tokenizer; {mend}")
+    return [known[word] for word in words]
 
 
 def divided(texts: Sequence[str]) -> Iterator[str]:

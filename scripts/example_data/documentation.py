@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import tarfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urljoin
@@ -144,17 +144,20 @@ def archive_address(index: str) -> str:
         return urljoin(answer.url, own[0].replace("&amp;", "&"))
 
 
-def docstrings(recipe: Recipe) -> Corpus:
-    """Load a document for each module of the standard library; every tenth is for the test, and no text is in both."""
-    root, seen, modules = Path(sysconfig.get_paths()["stdlib"]), set[str](), list[str]()
+def library(recipe: Recipe) -> Corpus:
+    """Load the docstrings of each module of the standard library as a document, or its source for `data=sources`.
+
+    Every tenth is for the test, and no text is in both.
+    """
+    name, root, seen, modules = recipe.data.source, Path(sysconfig.get_paths()["stdlib"]), set[str](), list[str]()
     for path in sorted(root.rglob("*.py")):
         if not NO_LIBRARY.intersection(path.relative_to(root).parts):
-            new = [text for text in dict.fromkeys(docstrings_of(path)) if text not in seen]
+            new = [text for text in dict.fromkeys(TEXTS_OF[name](path)) if text not in seen]
             seen.update(new)
             modules += ["\n\n".join(new)] if any(new) else []
     train = [text for index, text in enumerate(modules) if index % 10]
-    title = f"documentation strings of Python {platform.python_version()}"
-    return Corpus("docstrings", title, PYTHON_HOME, {"train": train, "test": modules[::10]})
+    splits = {"train": train, "test": modules[::10]}
+    return Corpus(name, f"{name} of Python {platform.python_version()}", PYTHON_HOME, splits)
 
 
 def docstrings_of(path: Path) -> Iterator[str]:
@@ -169,3 +172,8 @@ def docstrings_of(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if text := ast.get_docstring(node, clean=False):
                 yield inspect.cleandoc(text)
+
+
+TEXTS_OF: dict[str, Callable[[Path], Iterable[str]]] = {
+    "docstrings": docstrings_of, "sources": lambda path: [path.read_text("utf-8", "replace")],
+}  # fmt: skip

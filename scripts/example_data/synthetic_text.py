@@ -8,6 +8,7 @@ import numpy as np
 
 from qkv.scripts.common.files import table
 from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.data.dialogues import ASSISTANT, TOOLS, Dialogue, Dialogues
 from qkv.scripts.data.splits.division import TEST_EVERY
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.recipes.schema import Recipe
@@ -57,6 +58,18 @@ def numbers(recipe: Recipe) -> Corpus:
         drawn[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
     written = [(english(number), french(number)) for number in drawn]
     return paired("numbers", "English and French number words", RULES, written)
+
+
+def number_dialogues(recipe: Recipe) -> Dialogues:
+    """Make dialogues about two numbers in French, whose last question is about the first answer."""
+    whole, texts = numbers(recipe), dict[str, list[Dialogue]]()
+    for split, words in whole.texts.items():
+        pairs, texts[split] = list(zip(words, whole.targets[split], strict=True)), []
+        for (one, answer), (other, second) in zip(pairs[:-1:2], pairs[1::2], strict=True):
+            said = f"What is {one} in French?", answer, f"And {other}?", second, "What was the first?", answer
+            turns = zip(("user", ASSISTANT) * 3, said, strict=True)
+            texts[split].append({"messages": [{"role": role, "content": text} for role, text in turns], TOOLS: None})
+    return Dialogues("number-dialogues", "dialogues about English and French number words", RULES, texts)
 
 
 def english(number: int) -> str:

@@ -9,14 +9,14 @@ from sklearn.dummy import DummyRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
-from torch import Tensor
+from torch import Tensor, empty
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Corpus, Splits, prefixed
 from qkv.scripts.data.text_columns import partners_of
 from qkv.scripts.example_data.peptides import fold
 from qkv.scripts.lab.example_baselines import PROMPTED, Baselines, evaluated, support_vectors
-from qkv.scripts.tasks.causal_lm import CausalLM, TargetLM
+from qkv.scripts.tasks.causal_lm import CausalLM, ResponseLM, TargetLM
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.masked_lm import MaskedLM
@@ -94,7 +94,8 @@ def copy_source(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
 
 def most_frequent_token(train: Any, special: Tensor, splits: Mapping[str, Any]) -> Baselines:
     """Predict the most frequent token of the training split everywhere."""
-    counts = train.columns["input_ids"].flatten().bincount()
+    tokens = train.columns.get("labels", train.columns["input_ids"])
+    counts = tokens[tokens != IGNORED].bincount()
     counts[special[special < len(counts)]] = 0
     best = int(counts.argmax())
     scores = {}
@@ -222,6 +223,7 @@ def one_segment(task: ProteinFolding) -> Baselines:
 
 BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TargetLM: lambda task: {},
+    ResponseLM: lambda task: most_frequent_token(task.train, empty(0).long(), task.splits),
     CausalLM: lambda task: byte_ngram(task.corpus),
     PromptedGeneration: lambda task: PROMPTED[task.corpus.name](task),
     MaskedLM: lambda task: most_frequent_token(task.train, task.special, task.splits),

@@ -24,9 +24,11 @@ def run(arguments: Namespace) -> None:
     ours = compare(arguments, Path(recipe.output.folder or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"))
     if ours.is_main:
         ours.record["baselines"] = baselines(ours.task)
+        rows = comparison_rows(ours.record["comparison"])
+        if len(ours.record["comparison"]["models"]) == len(arguments.seeds) == 1:
+            del ours.record["comparison"]  # of a run with itself
         complete(ours)
-        title = f"{recipe.name}, seeds {', '.join(map(str, arguments.seeds))}"
-        print_table(title, comparison_rows(ours.record["comparison"]))
+        print_table(f"{recipe.name}, seeds {', '.join(map(str, arguments.seeds))}", rows)
         print(f"the card: {ours.folder / README}")
 
 

@@ -104,12 +104,14 @@ def columns_of(there: list[str], recipe: Recipe, options: Options, source: Sourc
 
     Texts alone may be called otherwise than in the training.
     """
+    known = USUAL.get(source.task, {}) | ({"messages": NAMES["dialogue"]} if source.chats else {})
     chosen: dict[str, str | None] = {}
     for role, field in ROLES.items():
         learned = getattr(recipe.text, field)
         is_there = bool(learned) and learned.partition(".")[0] in there
-        usual = [name for name in USUAL.get(source.task, {}).get(field, ()) if name in there]
-        named = [options.get(role), learned if is_there or field != "column" else None, *usual, learned]
+        usual = [name for name in known.get(field, ()) if name in there]
+        asked = options.get("text" if role == "messages" and source.chats else role)
+        named = [asked, learned if is_there or field not in ("column", "messages") else None, *usual, learned]
         chosen[field] = next(filter(None, named), None)
     # Corrupted texts are their own targets.
     return chosen | ({"target": None} if recipe.text.corruption else {})

@@ -27,7 +27,7 @@ def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iter
             yield {"prediction": text}
 
 
-def generate_texts(source: Source, prompts: Sequence[str], options: Options, streamer: Any = None) -> list[str]:
+def generate_texts(source: Source, prompts: Sequence[Any], options: Options, streamer: Any = None) -> list[str]:
     """Generate a text for each prompt in one batch; a single prompt may have a streamer."""
     tokens, made = generate_tokens(source, prompts, options, streamer)
     new = made[:, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made
@@ -36,15 +36,15 @@ def generate_texts(source: Source, prompts: Sequence[str], options: Options, str
 
 @torch.no_grad()
 def generate_tokens(
-    source: Source, prompts: str | Sequence[str], options: Options, streamer: Any = None
+    source: Source, prompts: str | Sequence[Any], options: Options, streamer: Any = None
 ) -> tuple[Any, torch.Tensor]:
     """Return the tokens of prompts, and the rows of `generate` (B, T), which begin with them for a decoder."""
-    tokens = prepared(source, [prompts] if isinstance(prompts, str) else prompts, options)
+    tokens = prepared(source, [prompts] if isinstance(prompts, str | dict) else prompts, options)
     length = tokens["input_ids"].shape[1]
     return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
 
 
-def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
+def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
     """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
     tokenizer, limit, end = source.tokenizer, positions(source), list[int]()
     tokenizer.padding_side = "right"
@@ -58,7 +58,9 @@ def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
     room = {"max_length": max(limit - len(end), 1)} if limit else {}
     if source.task == "translation":  # masks of infilling are typed
         room["split_special_tokens"] = tokenizer.split_special_tokens
-    rows = [[*row.tolist(), *end] for row in tokenize(tokenizer, texts, truncation=True, **room)]
+    typed = [text for text in texts if isinstance(text, str)]
+    made = ([*row.tolist(), *end] for row in tokenize(tokenizer, typed, truncation=True, **room))
+    rows = [next(made) if isinstance(text, str) else text["input_ids"] for text in texts]
     tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)
 

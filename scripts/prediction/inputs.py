@@ -26,7 +26,7 @@ LOOKED_AT = 100  # rows, to tell the kind of a column
 Rows = Callable[[], Iterable[Any]]  # are read anew with each call, so that few are in memory at a time
 # The usual names of columns, by medium, and of contexts.
 USUAL = {
-    "text": [name for role in ("text", "source", "words", "chain") for name in NAMES[role]],
+    "text": [name for role in ("text", "source", "words", "chain", "dialogue") for name in NAMES[role]],
     ANSWERS: [*NAMES["context"], "text"],
     "image": ["image", "file_name"],
     "audio": ["audio", "file_name"],
@@ -112,10 +112,11 @@ def column_of(table: Table, source: Source, options: Options) -> str:
     medium = source.medium
     if medium in options:
         return known(table, options[medium], medium)
-    learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
+    learned = source.columns.get("messages") or source.columns.get("text", "").partition(".")[0]
     usual = USUAL.get(source.task, USUAL[medium])
     lower = {name.lower(): name for name in reversed(table.columns)}
-    named = [name for name in (learned, *(lower.get(name) for name in usual)) if name in table.columns]
+    names = [learned if medium == "text" else "", *(lower.get(name) for name in usual)]
+    named = [name for name in names if name in table.columns]
     held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     candidates = [*named, *held, *(table.columns if len(table.columns) == 1 else ())]
     if not candidates:

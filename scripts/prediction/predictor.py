@@ -8,19 +8,23 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 
+from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.columns import NAMES, located
 from qkv.scripts.data.corpus import prefixed
+from qkv.scripts.data.dialogues import TOOLS, check_dialogue
 from qkv.scripts.data.examples import InvalidRecord, Record, attempt, model_inputs
 from qkv.scripts.data.text_columns import MULTI_LABEL, as_list
-from qkv.scripts.data.tokenization import SPECIAL, is_trained_here
+from qkv.scripts.data.tokenization import SPECIAL, is_trained_here, tokenize
 from qkv.scripts.data.validation import check_image, check_text, file_bytes
 from qkv.scripts.prediction.contacts import predict_contacts, read_chain
-from qkv.scripts.prediction.generation import batched, new_tokens, write_texts
+from qkv.scripts.prediction.generation import NEW_TOKENS, batched, new_tokens, positions, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import ANSWERS, CONTACTS, FOLDS, LONGEST, Source
+from qkv.scripts.prediction.source import ANSWERS, CONTACTS, FOLDS, LONGEST, UNLIMITED, Source
 from qkv.scripts.prediction.structures import predict_structures, read_protein
+from qkv.scripts.tasks.chat import TEMPLATE, fitted_tokens
+from qkv.scripts.tasks.infilling import MIDDLE
 from qkv.scripts.tasks.question_answering import best_spans, windows_of
 from qkv.scripts.tasks.token_classification import first_tokens
 
@@ -47,6 +51,8 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
     def read(row: Record | InvalidRecord) -> Any:
         if isinstance(row, InvalidRecord):
             raise row
+        if source.chats:
+            return read_dialogue(row.get(column), row.get(TOOLS), source)
         own = READERS[source.medium](row.get(column), source, table.folder)
         own = with_task(own, row, source) if source.task == "translation" else own
         return both_of(source, own, check_text(row.get(pair))) if pair else own
@@ -95,6 +101,8 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
     if source.task in CHAINS:
         return CHAINS[source.task](value, source)
     text = check_text(value)
+    if source.task == "text-generation" and MIDDLE in text and MIDDLE in source.tokenizer.get_vocab():
+        return whole_prompt(tokenize(source.tokenizer, [text])[0], source)
     if source.task == "fill-mask":
         mask = source.tokenizer.mask_token
         text = text.replace("{mask}", mask)
@@ -103,6 +111,34 @@ def read_text(value: Any, source: Source, folder: Path) -> Any:
         if taken := [word for word in SPECIAL if word in text.replace(mask, "") and is_trained_here(source.tokenizer)]:
             raise InvalidRecord(f"{taken[0]}, a control token of the model beside {mask}; leave it out")
     return text
+
+
+def read_dialogue(said: Any, tools: Any, source: Source) -> Any:
+    """Return the tokens of a dialogue up to the last message that a model with a chat template answers, or a text.
+
+    A text is a user's message to a model that has learned dialogues here, and a beginning to others, as in pipelines. A
+    dialogue that is too long loses its first exchanges, and the screen says so.
+    """
+    if isinstance(said, str) and not said.startswith("[{"):
+        if "messages" not in source.columns and source.tokenizer.chat_template != TEMPLATE:
+            return check_text(said)
+        said = [{"role": "user", "content": check_text(said)}]
+    dialogue, limit = check_dialogue(said, tools), positions(source) or UNLIMITED
+    ends = [place for place, each in enumerate(dialogue["messages"], start=1) if each["role"] in ("user", "tool")]
+    if not ends:
+        raise InvalidRecord("no message of a user to answer")
+    dialogue["messages"], most = dialogue["messages"][: ends[-1]], max(limit - NEW_TOKENS, limit // 2)
+    (ids, _), left = fitted_tokens(source.tokenizer, dialogue, most, asks=True)
+    if left:
+        say_once(f"the first {left} messages of dialogues of more than {most} tokens are left out")
+    return whole_prompt(ids, source)
+
+
+def whole_prompt(ids: Any, source: Source) -> dict[str, list[int]]:
+    """Return the tokens of a prompt that is never cut; InvalidRecord where they leave no room for an answer."""
+    if (limit := positions(source)) and len(ids) >= limit:
+        raise InvalidRecord(f"{len(ids)} tokens, of which the model reads {limit} with its answer; give fewer")
+    return {"input_ids": ids.tolist()}
 
 
 def read_image(value: Any, source: Source, folder: Path) -> Any:

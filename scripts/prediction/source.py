@@ -18,7 +18,8 @@ from qkv.scripts.common.words import either
 
 CONTACTS, ANSWERS, FOLDS = "contact-prediction", "question-answering", "protein-folding"
 TASKS = {head.task: head for head in HEADS if head.task}
-ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}  # fields of a recipe's `text`
+# Fields of a recipe's `text`.
+ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target", "messages": "messages"}
 LONGEST = 512  # tokens of a text, for models that no run of ours has made
 UNLIMITED = 10**9  # a tokenizer without a limit states a larger one
 
@@ -80,6 +81,11 @@ class Source:
     def most_tokens(self) -> int | None:
         """Return the tokens of the longest text that it reads; None where nothing says so."""
         return read_by(self.model, self.tokenizer)
+
+    @cached_property
+    def chats(self) -> bool:
+        """Return whether it answers dialogues: a language model whose tokenizer has a chat template."""
+        return self.task == "text-generation" and bool(self.tokenizer.chat_template)
 
     @property
     def labels(self) -> list[str]:

@@ -19,6 +19,7 @@ from qkv.scripts.recipes.fields.keys import GROUPS, flat, recipe_fields, tree, t
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
+FILES = {path.stem: path for path in FOLDER.rglob("*.yaml")}  # of the recipes that come with qkv
 CARDS = Path(__file__).parents[2] / "model_cards"
 # Fields about the data of a recipe, left out with other data.
 STORY = ("title", "limits", "prompt")
@@ -28,7 +29,7 @@ NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", list
 
 def names() -> list[str]:
     """Return the names of the recipes that come with qkv."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(FILES)
 
 
 def read_card(name: str) -> dict[str, Any] | None:
@@ -51,7 +52,7 @@ def is_path(name: str) -> bool:
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by its name or YAML file, and apply `key=value` words; ValueError for a mistake."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FILES.get(name, FOLDER / f"{name}.yaml")
     if not path.exists():
         raise ValueError(missing(name))
     values = parse(path.read_bytes(), str(path))

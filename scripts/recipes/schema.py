@@ -58,6 +58,8 @@ class Text:
         task: Column of the name of each row's task, which becomes the prefix of its text, as in `translate: good`.
         mixing_limit (examples): Examples of a task that count at most for the rate at which it is drawn.
         mixing_temperature: The greater, the more equal are the rates of tasks; 1 draws them by their examples.
+        messages: Column of dialogues, of which a decoder learns the assistant's turns; a column `tools` is read, too.
+        fim_rate (share of the texts): Pieces of training texts that a decoder learns with their middle at the end.
     """
 
     tokenizer: str = "bpe"
@@ -78,6 +80,8 @@ class Text:
     task: str | None = None
     mixing_limit: Count | None = None
     mixing_temperature: Annotated[float, Range(1)] = 1.0
+    messages: str | None = None
+    fim_rate: Share = 0.0
 
 
 @dataclass(frozen=True)

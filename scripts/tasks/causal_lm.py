@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
@@ -15,6 +16,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Task, first, shorten
 
+Tokens = NDArray[np.int64]
 PROMPT_WORDS = 8  # of the card's example
 
 
@@ -35,16 +37,21 @@ class CausalLM(TextGeneration):
     """
 
     needs = ["eos"]
+    is_packed = True
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.corpus, self.length = corpus, recipe.text.length
-        texts = [*corpus.texts.get("train", []), *corpus.targets.get("train", [])]
-        self.tokenizer = tokenizer = tokenizer_for(recipe, texts, needs=self.needs)
+        self.tokenizer = tokenizer = self.make_tokenizer(recipe)
         splits: dict[str, Any] = {name: self.rows(name) for name in corpus.texts}
         longest = max([self.length, *(split.columns["input_ids"].shape[1] for split in splits.values())])
         if corpus.stream:
-            splits["train"] = corpus.stream(self.examples_of, self.length)
+            splits["train"] = corpus.stream(self.examples_of, self.length if self.is_packed else None)
         super().__init__(corpus, splits, tokenizer, config_fields(tokenizer, max_position_embeddings=longest))
+
+    def make_tokenizer(self, recipe: Recipe) -> Any:
+        """Return the tokenizer, trained on the training texts or loaded."""
+        texts = [*self.corpus.texts.get("train", []), *self.corpus.targets.get("train", [])]
+        return tokenizer_for(recipe, texts, needs=self.needs)
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, and an end token."""
@@ -78,11 +85,38 @@ class CausalLM(TextGeneration):
         return " ".join(super().prompt().split(" ")[:PROMPT_WORDS])
 
 
-class TargetLM(CausalLM):
-    """Write each target after its text; only the targets count.
+class ResponseLM(CausalLM):
+    """Predict some tokens of each row alone, in training also of packed rows.
 
-    `exact_match` is the share of targets with every token right, which greedy decoding would generate.
+    `exact_match` is the share of evaluated rows with all of them right, which greedy decoding would generate.
     """
+
+    def respond(self, rows: Sequence[tuple[Tokens, NDArray[np.bool_]]]) -> Columns:
+        """Make padded rows of tokens, each with those that are predicted."""
+        labels = [np.where(learned, ids, IGNORED) for ids, learned in rows]
+        inputs = [ids for ids, _ in rows], self.tokenizer.pad_token_id
+        return padded_columns({"input_ids": inputs, "labels": (labels, IGNORED)})
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        if "position_ids" in records[0]:
+            return stack(records)
+        batch = pad_batch(records, {"labels": IGNORED})
+        return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        wanted = batch["labels"][:, 1:]
+        due = wanted != IGNORED
+        right = (outputs.logits[:, :-1].argmax(-1) == wanted) & due
+        return {"accuracy": right.sum(), "_exact": (right == due).all(1).sum(), "_texts": torch.tensor(len(due))}
+
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return loss and accuracy by token, and exact matches by row."""
+        by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
+        return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
+
+
+class TargetLM(ResponseLM):
+    """Write each target after its text; only the targets count."""
 
     needs = ["bos", "eos"]
 
@@ -92,29 +126,8 @@ class TargetLM(CausalLM):
         prompts = [np.append(row, tokenizer.bos_token_id) for row in tokenize(tokenizer, self.corpus.texts[split])]
         answers = [np.append(row, tokenizer.eos_token_id) for row in tokenize(tokenizer, self.corpus.targets[split])]
         both = [np.concatenate(pair) for pair in zip(prompts, answers, strict=True)]
-        labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(prompts, answers, strict=True)]
-        return padded_columns({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
-
-    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        batch = pad_batch(records, {"labels": IGNORED})
-        return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
+        return self.respond([(row, np.arange(len(row)) >= len(one)) for one, row in zip(prompts, both, strict=True)])
 
     def sample(self) -> dict[str, Any]:
         text = first(self.corpus.texts)
         return {"prompt": shorten(text) + self.tokenizer.bos_token} if text else {}
-
-    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        wanted = batch["labels"][:, 1:]
-        due = wanted != IGNORED
-        right = (outputs.logits[:, :-1].argmax(-1) == wanted) & due
-        return {"accuracy": right.sum(), "_exact": (right == due).all(1).sum(), "_texts": torch.tensor(len(due))}
-
-    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return loss and accuracy by token, and exact matches by text."""
-        by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
-        return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
-
-
-def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
-    """Make the task of a causal language model on a corpus, with targets or without."""
-    return (TargetLM if corpus.targets else CausalLM)(recipe, corpus)

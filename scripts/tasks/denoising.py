@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import AddedToken
 
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns, padding_of
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, tokenize, tokenizer_for
+from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, config_fields, control_words, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.masked_lm import WORDS, TokenPrediction
 from qkv.scripts.tasks.seq2seq import SPARE, MultitaskSeq2Seq, Seq2Seq
@@ -136,19 +135,14 @@ class Denoising(TokenPrediction):
 
         ValueError for a pretrained model without one for each of `count` spans.
         """
-        known = self.tokenizer.get_vocab()
-        if init is None and sentinel(count - 1) not in known:
-            new = [sentinel(number) for number in reversed(range(max(count, SENTINELS)))]
-            # Not special, so that they are read where a person types them, and written where the model does.
-            self.tokenizer.add_tokens([AddedToken(word, lstrip=True, normalized=False, special=False) for word in new])
-            known = self.tokenizer.get_vocab()
-        if missing := [sentinel(number) for number in range(count) if sentinel(number) not in known]:
-            raise ValueError(
-                f"init={init!r} has no {missing[0]} in its tokenizer, and rows of text.length={self.text.length} with "
-                f"text.noise_density={self.text.noise_density} have {count} spans; give a model that was made by "
-                "text.corruption=spans, a smaller text.length, or text.corruption=infilling"
-            )
-        return np.array([known[sentinel(number)] for number in range(count)])
+        is_new = init is None and sentinel(count - 1) not in self.tokenizer.get_vocab()
+        words = [sentinel(number) for number in range(max(count, SENTINELS) if is_new else count)]
+        mend = (
+            f"rows of text.length={self.text.length} with text.noise_density={self.text.noise_density} have {count} "
+            "spans; give a model that was made by text.corruption=spans, a smaller text.length, or "
+            "text.corruption=infilling"
+        )
+        return np.array(control_words(self.tokenizer, words[::-1], init, mend, lstrip=True)[::-1][:count])
 
     def rows(self, split: str) -> Columns:
         """Pack the texts of a split; of an evaluated one each row is corrupted once."""

@@ -8,6 +8,7 @@ from qkv import modeling
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, FoldedChains, PromptedCorpus, SpeechData
+from qkv.scripts.data.dialogues import Dialogues, read_dialogues
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.questions import AnsweredQuestions, read_questions
 from qkv.scripts.data.text_columns import (
@@ -24,11 +25,11 @@ from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.causal_lm import causal_lm
 from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.denoising import text_to_text
 from qkv.scripts.tasks.image_classification import ImageClassification
+from qkv.scripts.tasks.infilling import causal_lm
 from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import load as load_metric
 from qkv.scripts.tasks.object_detection import ObjectDetection
@@ -50,11 +51,12 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     TaggedWords: {"associative-recall": synthetic_text.associative_recall},
     SecondaryStructures: {"rna-folds": rna_folds},
     FoldedChains: {"peptides": peptides},
+    Dialogues: {"number-dialogues": synthetic_text.number_dialogues},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
         "numbers": synthetic_text.numbers,
-        "docstrings": documentation.docstrings,
+        **dict.fromkeys(documentation.TEXTS_OF, documentation.library),
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,
         "django-tasks": documentation.tasks,
@@ -84,6 +86,7 @@ LEARNING = (
     Learning("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
     Learning("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
     Learning("ForCausalLM", PromptedCorpus, PromptedGeneration),
+    Learning("ForCausalLM", Dialogues, causal_lm, read_dialogues),
     Learning("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
     Learning("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Learning("ForSequenceClassification", Corpus, text_classification, read_corpus),
@@ -105,7 +108,7 @@ def load(recipe: Recipe) -> Task:
     if made is None and "/" not in where and not is_local(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     learning = learning_of(recipe, made)
-    check_text_to_text(recipe, learning)
+    check_fields(recipe)
     if recipe.data.streaming and (made or not (learning.streams or recipe.text.corruption)):
         raise ValueError(
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
@@ -119,12 +122,13 @@ def load(recipe: Recipe) -> Task:
     return with_metrics(learning.task(recipe, data), recipe)
 
 
-def check_text_to_text(recipe: Recipe, learning: Learning) -> None:
-    """Raise ValueError for fields of encoder-decoders where the architecture is another."""
-    for name in ("corruption", "task"):
-        if (value := getattr(recipe.text, name)) and learning.task is not text_to_text:
+def check_fields(recipe: Recipe) -> None:
+    """Raise ValueError for fields of encoder-decoders or decoders where the architecture is another."""
+    endings = {"corruption": "ForConditionalGeneration", "task": "ForConditionalGeneration", "fim_rate": "ForCausalLM"}
+    for name, ending in endings.items():
+        if (value := getattr(recipe.text, name)) and not recipe.model.architecture.endswith(ending):
             raise ValueError(
-                f"text.{name}={value} is for an architecture that ends in ForConditionalGeneration, and "
+                f"text.{name}={value} is for an architecture that ends in {ending}, and "
                 f"{recipe.model.architecture!r} does not; leave it out, or take such an architecture"
             )
 
@@ -143,6 +147,8 @@ def with_metrics(task: Task, recipe: Recipe) -> Task:
 def learning_of(recipe: Recipe, made: type | None) -> Learning:
     """Return how the architecture learns from that kind of example data, or from other data; ValueError for none."""
     fitting = [each for each in LEARNING if (each.data is made if made else each.read)]
+    if not made:
+        fitting = [each for each in fitting if (each.data is Dialogues) == (recipe.text.messages is not None)]
     architecture = recipe.model.architecture
     for learning in fitting:
         if architecture.endswith(learning.ending):

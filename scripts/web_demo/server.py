@@ -13,7 +13,7 @@ from qkv.scripts.attention_view.inputs import read_row
 from qkv.scripts.attention_view.view import title_of, view_of
 from qkv.scripts.common.phases import phase
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.prediction.predictor import PREDICTORS, READERS, both_of, piped
+from qkv.scripts.prediction.predictor import PREDICTORS, READERS, both_of, piped, read_dialogue
 from qkv.scripts.prediction.source import ANSWERS, CONTACTS, Source, open_source
 
 TEXTS, CHOICES = ("translation", "text-generation"), "zero-shot-image-classification"
@@ -60,6 +60,18 @@ def predict(source: Source, names: list[str], *values: Any) -> tuple[Any, str]:
     except (InvalidRecord, ValueError) as error:
         raise gr.Error(" ".join(str(error).split()), print_exception=False) from None
     return reading.written if source.task in TEXTS else answer, view._repr_html_()
+
+
+def reply(source: Source, message: str, history: list[Values], most: float, temperature: float) -> str:
+    """Return the answer to a message after the dialogue so far; gr.Error where it is too long."""
+    turns = [(turn["role"], "".join(part["text"] for part in turn["content"])) for turn in history]
+    said = [{"role": role, "content": text} for role, text in (*turns, ("user", message)) if text.strip()]
+    options = {"max_new_tokens": int(most)} | ({"temperature": temperature} if temperature else {})
+    try:
+        own = read_dialogue(said, None, source)
+        return str(next(PREDICTORS[source.task](source, [own], options))["prediction"])
+    except (InvalidRecord, ValueError) as error:
+        raise gr.Error(" ".join(str(error).split()), print_exception=False) from None
 
 
 def input_of(typed: Values, medium: str) -> Any:
@@ -128,11 +140,17 @@ def inputs_of(source: Source) -> Values:
 
 
 def page_of(source: Source) -> gr.Blocks:
-    """Return the page of a model: its inputs, its answer, and the attention of the answer."""
+    """Return the page of a model: its inputs, its answer, and the attention of the answer; or a chat."""
     recipe, component = source.record.get("recipe") or {}, OUTPUTS.get(source.task, gr.Textbox)
     about = f"{type(source.model).__name__}, {source.model.num_parameters():,} parameters"
+    about = f"{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}"
+    if source.chats:
+        return gr.ChatInterface(
+            partial(reply, source), title=source.public_name, description=about, analytics_enabled=False,
+            additional_inputs=[make() for make in WRITTEN.values()], api_visibility="private",
+        )  # fmt: skip
     with gr.Blocks(title=source.public_name, analytics_enabled=False) as page:
-        gr.Markdown(f"# {source.public_name}\n{recipe.get('title') or ''}\n\n{about}\n\n{recipe.get('limits') or ''}")
+        gr.Markdown(f"# {source.public_name}\n{about}")
         inputs = inputs_of(source)  # in no row: a sketchpad takes the width that it first has
         button = gr.Button("Predict", variant="primary")
         answer = source.columns.get("target", "Answer")

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from errors import raises_sentence
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.text_columns import TaggedWords
-from qkv.scripts.tasks.causal_lm import causal_lm
+from qkv.scripts.tasks.infilling import causal_lm
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.text_classification import TextClassification
 from qkv.scripts.tasks.token_classification import TokenClassification

@@ -55,7 +55,7 @@ def check(task: Task, kind: str, rows: Rows) -> None:
     assert type(task) is TASKS[kind]
     report = task.data.report
     assert report["leaked"]["test"]["equal"] == 0
-    if kind not in ("texts", "denoised"):
+    if kind not in ("texts", "denoised", "chats", "infilled"):  # whose examples are no rows
         sizes = [int(size) for size in task.sizes().values()]
         assert sum(sizes) == len(rows) and abs(int(task.sizes()["test"]) - len(rows) / 10) <= 1
     if kind in ("classes", "pairs", "images"):

@@ -28,9 +28,22 @@ FAST = ("classes", "tags", "texts", "images")
 OPTIONS: dict[str, list[str]] = {
     "captions": ["labels=a cat,a dög"],
     **dict.fromkeys(("boxes", "folds", "encoder-folds"), ["threshold=0"]),
-    **dict.fromkeys(("targets", "responses", "texts", "speech", "tasks", "denoised"), ["max_new_tokens=3"]),
+    **dict.fromkeys(
+        ("targets", "responses", "texts", "speech", "tasks", "denoised", "chats", "infilled"), ["max_new_tokens=3"]
+    ),
 }
-PLAIN = ("numbers", "speech", "ctc", "targets", "responses", "texts", "tasks", "denoised")  # without a score
+PLAIN = (
+    "numbers",
+    "speech",
+    "ctc",
+    "targets",
+    "responses",
+    "texts",
+    "tasks",
+    "denoised",
+    "chats",
+    "infilled",
+)  # without a score
 
 
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])

@@ -32,6 +32,8 @@ KINDS: dict[str, list[str]] = {
     "texts": [*SMALL, "text.length=16"],
     "denoised": [*SMALL, "task=denoising", "text.length=16"],
     "tasks": [*SMALL, "text.task=job"],
+    "chats": [*SMALL, "text.length=128"],
+    "infilled": [*SMALL, "text.length=32", "text.fim_rate=0.5"],
     "masked": [*SMALL, "architecture=QkvEncoderForMaskedLM", "text.length=16", "text.mask=0.5"],
     "images": [*SMALL, "model.image_size=8", "model.patch_size=4"],
     "captions": [*SMALL, "model.vision_config.image_size=8", "model.vision_config.patch_size=4"],
@@ -73,6 +75,11 @@ def asked(text: str, number: int) -> dict[str, Any]:
     return {"answers": answers, "question": "which word is last?", "context": text}
 
 
+def chat(question: str, answer: str) -> list[dict[str, str]]:
+    said = (("system", "be short"), ("user", "hi"), ("assistant", "yes?"), ("user", question), ("assistant", answer))
+    return [{"role": role, "content": content} for role, content in said]
+
+
 def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Rows of a kind, media as the names of their files."""
     random = Random(f"{kind} {seed}")
@@ -91,6 +98,8 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             "texts": {"text": " ".join((*both, *both))},
             "denoised": {"text": " ".join(both)},
             "tasks": {"job": ("shout", "repeat")[number % 2], "source": both[0], "target": both[1]},
+            "chats": {"messages": chat(*both)},
+            "infilled": {"text": " ".join((*both, *both))},
             "masked": {"text": " ".join(both)},
             "images": {"image": f"files/{number}.png", "label": label},
             "captions": {"image": f"files/{number}.png", "text": both[0]},

@@ -67,7 +67,7 @@ def small_tasks(recipe: Recipe) -> Corpus:
 
 
 STAND_INS: dict[str, Callable[[Recipe], Corpus]] = {
-    name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings")
+    name: small(name) for name in ("django-docs", "django-paragraphs", "docstrings", "sources")
 }
 STAND_INS["django-tasks"] = small_tasks
 

@@ -17,7 +17,7 @@ def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named: Roles = {column.name: column for column in columns}
     roles: Roles = {}
-    for key in ("column", "label", "target", "pair", "task"):
+    for key in ("column", "label", "target", "pair", "task", "messages"):
         if name := str(text.get(key) or ""):
             parts = [name] if name in named or key != "label" else name.split(",")
             for part in parts:
@@ -43,7 +43,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, beside images a class (or "
             "folders of classes, in train and test if these are splits), a caption or boxes, beside recordings texts, "
-            "or name columns, as in text.column=title text.label=kind or text.target=answer"
+            "or name columns, as in text.column=title text.label=kind, text.target=answer or text.messages=chat"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
@@ -80,6 +80,8 @@ def check_unclear(columns: Sequence[Column], asked: Roles, where: str, task: str
 
 def tasks_of_texts(columns: Sequence[Column], asked: Roles, task: str | None) -> Iterator[Guess]:
     """Yield the tasks of texts, the likeliest first, each with its columns, None where one is missing."""
+    dialogue = None if asked else first(columns, "dialogue", "nested", "list")
+    yield "chat", {"dialogue": asked.get("messages", dialogue)}
     named = {column.name.lower(): column for column in columns}
     couples = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
     if task == "question-answering" or not asked:
@@ -141,7 +143,7 @@ def tasks_of_rest(
 
 def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> Iterator[Guess]:
     """Yield the tasks of images or recordings by the columns beside them, the likeliest first."""
-    rest = [column for column in columns if column is not files and not is_json(column)]
+    rest = [column for column in columns if column is not files and not column.is_json]
     text = asked.get("column") or first(rest, "text") or longest(rest)
     if files.kind == "audio":
         yield "speech-recognition", {"audio": files, "text": text}
@@ -149,9 +151,3 @@ def tasks_of_files(files: Column, columns: Sequence[Column], asked: Roles) -> It
     yield "object-detection", {"image": files, "boxes": of_kind(rest, "boxes")}
     yield "image-classification", {"image": files, "class": asked.get("label") or first(rest, "class")}
     yield "captions", {"image": files, "caption": text}
-
-
-def is_json(column: Column) -> bool:
-    """Tell whether a column of texts holds objects of JSON, which say of an image neither its caption nor its class."""
-    texts = [str(value) for value in column.sample if value]
-    return column.kind in ("text", "class") and all(text.startswith(("{", "[{")) for text in texts)

@@ -114,9 +114,17 @@ def test_a_module_is_a_document_and_no_text_is_in_both_splits(tmp_path: Path, mo
     for number in range(12):
         (tmp_path / f"m{number:02}.py").write_text(f'"""Number {number}."""\ndef f():\n    """Act."""\n')
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    corpus = documentation.docstrings(RECIPE)
+    corpus = documentation.library(recipe_of(data="docstrings"))
     assert corpus.texts["test"] == ["The module.\n\nA thing.\n\nfirst\n    indented\n\nAct.", "Number 9."]
     assert corpus.texts["train"] == [f"Number {number}." for number in (*range(9), 10, 11)]
+
+
+def test_sources_are_documents_of_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for number in range(11):
+        (tmp_path / f"m{number:02d}.py").write_text(f"x = {number % 10}\n")
+    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    made = documentation.library(recipe_of(data="sources"))
+    assert made.texts == {"train": [f"x = {number}\n" for number in range(1, 10)], "test": ["x = 0\n"]}
 
 
 def test_tasks_keep_the_splits_of_the_paragraphs(index: Path) -> None:

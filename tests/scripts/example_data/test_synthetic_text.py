@@ -3,6 +3,7 @@
 import pytest
 
 import tables
+from qkv.scripts.example_data import synthetic_text
 from qkv.scripts.example_data.synthetic_text import associative_recall, copy, english, french, numbers, reverse
 from recipes import recipe_of
 
@@ -42,3 +43,14 @@ def test_keys_have_the_values_of_the_table() -> None:
     lengths = [len(words) for words in data.texts["train"]]
     assert {len(words) for words in data.texts["test"]} == {400}
     assert 40 <= min(lengths) < 80 < 200 < max(lengths) <= 400
+
+
+def test_dialogues_ask_for_two_numbers_and_the_first_answer_again() -> None:
+    recipe = recipe_of(text={"made": 200})
+    made, whole = synthetic_text.number_dialogues(recipe), numbers(recipe)
+    assert {name: len(own) for name, own in made.texts.items()} == {"train": 90, "test": 10}
+    for split, dialogues in made.texts.items():
+        said = [[message["content"] for message in dialogue["messages"]] for dialogue in dialogues]
+        assert [(own[1], own[3]) for own in said] == list(zip(*[iter(whole.targets[split])] * 2, strict=True))
+        assert all(own[1] == own[5] for own in said)
+        assert [own[0] for own in said] == [f"What is {text} in French?" for text in whole.texts[split][::2]]

@@ -44,7 +44,7 @@ def stories() -> set[tuple[str, ...]]:
 
 # Kinds of runs, and a word of the program on their cards: of the first row, or the name of a file.
 KINDS = {
-    **dict.fromkeys(("classes", "targets", "texts", "masked"), "|".join(own_runs.WORDS)),
+    **dict.fromkeys(("classes", "targets", "texts", "masked", "chats", "infilled"), "|".join(own_runs.WORDS)),
     "images": '"image.png"',
     "ctc": "speech.wav",
 }

@@ -7,7 +7,8 @@ import torch
 
 import qkv
 from qkv.scripts.data.corpus import Corpus, paired
-from qkv.scripts.tasks.causal_lm import IGNORED, causal_lm
+from qkv.scripts.tasks.causal_lm import IGNORED
+from qkv.scripts.tasks.infilling import causal_lm
 from qkv.scripts.tasks.task import Task
 from recipes import recipe_of
 

@@ -9,11 +9,14 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
+import own_runs
 from fake_clock import FakeClock
 from locks import locked_by_another
+from qkv.scripts.cli import main
 from qkv.scripts.recipes.loading import changed, load
 from qkv.scripts.training import resume
 from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.record import read_metrics
 from qkv.scripts.training.resume import LOCK, finished_record, locked_folder, tell_of_stopped_run
 from tiny_training import go, manager, result, take_steps
 
@@ -232,3 +235,31 @@ def test_metrics_without_a_checkpoint_are_removed(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     assert str(tmp_path) in manager(tmp_path).resume()
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["chats", "infilled"])
+def test_own_data_end_with_the_same_bits_after_a_death_and_in_parts(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, step = own_runs.data(kind, tmp_path, 40), Loop.step
+    words = [word for word in own_runs.KINDS[kind] if not word.startswith("max_steps")]
+    words += ["max_steps=5", "save_every=2", "batch_size=4", "holdout=0", "log_every=1"]
+
+    def trained(name: str, *more: str) -> dict[str, torch.Tensor]:
+        assert main(["train", str(table), *words, *more, f"out={tmp_path / name}"]) == 0
+        return load_file(tmp_path / name / "model.safetensors")
+
+    def mortal(loop: Loop, *arguments: object) -> object:
+        if loop.done == 3:
+            raise Death
+        return step(loop, *arguments)
+
+    whole = trained("whole")
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Loop, "step", mortal)
+        trained("died")
+    died, _ = trained("died"), trained("parts", "accumulate=4")
+    assert json.loads((tmp_path / "died" / "record.json").read_text())["resumed"] == [2]
+    assert all(value.equal(died[name]) for name, value in whole.items())
+    alone, parts = ([line["loss"] for line in read_metrics(tmp_path / name)] for name in ("whole", "parts"))
+    assert len(alone) > 5 and parts == pytest.approx(alone, rel=1e-6)

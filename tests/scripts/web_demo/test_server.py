@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 import gradio as gr
 import pytest
 from PIL import Image
+from transformers import AutoTokenizer
 
 import qkv
 import stock_folders
 from qkv.scripts.cli import main
-from qkv.scripts.prediction.predictor import PREDICTORS
+from qkv.scripts.prediction.predictor import PREDICTORS, read_dialogue, read_text
 from qkv.scripts.prediction.source import TASKS, open_source
 from qkv.scripts.web_demo import server
 from qkv.scripts.web_demo.server import SCORED, inputs_of, page_of, predict
@@ -109,3 +110,22 @@ def test_a_place_that_cannot_be_served_is_one_sentence(
 ) -> None:
     assert main(["demo", str(stock_folders.bert(tmp_path / "bert")), *words]) == 1
     assert "--port" in capsys.readouterr().err
+
+
+def test_a_stock_model_with_a_template_chats(tmp_path: Path) -> None:
+    folder = stock_folders.gpt2(tmp_path / "gpt2")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'][0] + m['content'] }}{% endfor %}a"
+    tokenizer.save_pretrained(folder)
+    source = open_source(str(folder))
+    assert isinstance(page_of(source), gr.ChatInterface)
+    said = [{"role": "user", "content": "warm"}, {"role": "assistant", "content": "cold"}]
+    history = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in said]
+    own = read_dialogue([*said, said[0]], None, source)
+    expected = next(PREDICTORS[source.task](source, [own], {"max_new_tokens": 4}))["prediction"]
+    assert server.reply(source, "warm", history, 4, 0) == expected
+    with pytest.raises(gr.Error, match="tokens"):
+        server.reply(source, "warm " * 3000, [], 4, 0)
+    assert read_text("warm", source, tmp_path) == read_dialogue("warm", None, source) == "warm", (
+        "which it has not learned"
+    )
