@@ -19,6 +19,7 @@ from qkv.scripts.data.text_columns import (
 )
 from qkv.scripts.example_data import documentation, shapes, synthetic_text
 from qkv.scripts.example_data.digits import digit_drawings, digits
+from qkv.scripts.example_data.facts import facts
 from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
@@ -47,6 +48,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
     TaggedWords: {"associative-recall": synthetic_text.associative_recall},
     SecondaryStructures: {"rna-folds": rna_folds},
+    AnsweredQuestions: {"facts": facts},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
