@@ -74,6 +74,7 @@ SLOW = [
     ("long-range text.made=40 text.symbols=4 text.length=32 {other}", "tokenizer.json"),
     ("shapes-detect text.made=20 text.evaluated=12 {other}", "objects.png queries.png"),
     ("fold-toy text.made=40 text.evaluated=3 {other}", "contacts.png"),
+    ("facts-answers text.made=40 text.evaluated=12 {other}", "tokenizer.json"),
 ]
 
 
