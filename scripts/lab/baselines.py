@@ -23,6 +23,7 @@ from qkv.scripts.tasks.masked_lm import MaskedLM
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.prompted_generation import PromptedGeneration
 from qkv.scripts.tasks.protein_folding import ALPHA, ProteinFolding
+from qkv.scripts.tasks.question_answering import QuestionAnswering
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression
@@ -221,6 +222,27 @@ def one_segment(task: ProteinFolding) -> Baselines:
     return scores
 
 
+def nearest_word(context: str, question: str) -> str:
+    """Return the name or number of a context that is nearest to a name of the question; empty without one."""
+    words, asked = ([word.strip(",.?!") for word in text.split()] for text in (context, question))
+    marked = [place for place, word in enumerate(words) if word[:1].isupper() or word.isdigit()]
+    there = [place for place in marked if words[place] in asked]
+    others = [place for place in marked if words[place] not in asked]
+    near = [(abs(place - other), words[other]) for place in there for other in others]
+    return min(near, default=(0, ""))[1]
+
+
+def simple_answers(task: QuestionAnswering) -> Baselines:
+    """Never answer, and answer by the name or number that is nearest to a name of the question."""
+    never, nearest = {}, {}
+    for name, split in task.splits.items():
+        rows = [task.rows[number] for number in split.columns["_row"].tolist()]
+        right = [[text for text, _ in answers] for *_, answers in rows]
+        never[name] = measure(task.metrics, [""] * len(rows), right)
+        nearest[name] = measure(task.metrics, [nearest_word(*row[:2]) for row in rows], right)
+    return {"no answer to any": never, "the name or number nearest to the name that is asked about": nearest}
+
+
 BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TargetLM: lambda task: {},
     ResponseLM: lambda task: most_frequent_token(task.train, empty(0).long(), task.splits),
@@ -232,6 +254,7 @@ BASELINES: dict[type[Task], Callable[[Any], Baselines]] = {
     TokenClassification: frequent_tags,
     ContactPrediction: contact_frequencies,
     ProteinFolding: lambda task: one_segment(task) if task.data.name == "peptides" else {},
+    QuestionAnswering: simple_answers,
     ImageClassification: lambda task: support_vectors(task.train, task.splits) if task.data.name == "digits" else {},
     Seq2Seq: lambda task: copy_source(task.corpus, task.metrics),
 }

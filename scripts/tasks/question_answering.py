@@ -14,12 +14,13 @@ from tokenizers.processors import TemplateProcessing
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.questions import AnsweredQuestions
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, config_fields, count_truncated, tokenizer_for
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, END, config_fields, count_truncated, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.squad import question_counts
 from qkv.scripts.tasks.task import Answer, Task
 
 OVERLAP = 4  # two windows share this part of their length
+TEMPLATE = f"{ENCODER_TEMPLATE} $B:1 {END}:1"  # the types of tokens, for models that have them
 
 
 class QuestionAnswering(Task):
@@ -34,13 +35,17 @@ class QuestionAnswering(Task):
     def __init__(self, recipe: Recipe, data: AnsweredQuestions) -> None:
         self.length = recipe.text.length
         texts = [*data.texts.get("train", []), *data.pairs.get("train", [])]
-        self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE)
+        self.tokenizer: Any = tokenizer_for(recipe, texts, ENCODER_TEMPLATE, pair=TEMPLATE)
+        if recipe.model.config.get("type_vocab_size", 0) > 1:
+            names = dict.fromkeys((*self.tokenizer.model_input_names, "token_type_ids"))
+            self.tokenizer.model_input_names = list(names)
         if recipe.model.architecture == "QkvDecoderForQuestionAnswering":
             end_with_null(self.tokenizer)
         self.rows: list[tuple[str, str, list[tuple[str, int]]]] = []  # a context, a question and its answers
         splits, lengths = {}, {}
         for name, contexts in data.texts.items():
-            lengths[name] = list(map(len, self.tokenizer(data.pairs[name], verbose=False)["input_ids"]))
+            asked = self.tokenizer(data.pairs[name], add_special_tokens=False, verbose=False)
+            lengths[name] = list(map(len, asked["input_ids"]))
             numbers = range(len(self.rows), len(self.rows) + len(contexts))
             self.rows += zip(contexts, data.pairs[name], data.labels[name], strict=True)
             lost = self.lost(numbers) if name == "train" else set()
@@ -55,10 +60,9 @@ class QuestionAnswering(Task):
         super().__init__(data, splits, self.tokenizer, config, metrics=("squad",), truncated=cut)
 
     def lost(self, numbers: Sequence[int]) -> set[int]:
-        """Return the questions whose answer no window holds, of those that are longer than windows overlap."""
-        long = [
-            number for number in numbers if any(len(text) > self.length // OVERLAP for text, _ in self.rows[number][2])
-        ]
+        """Return the questions whose answer no window holds, of those with more bytes than windows share tokens."""
+        most = self.length // OVERLAP
+        long = [number for number in numbers if any(len(text.encode()) > most for text, _ in self.rows[number][2])]
         return {number for number in long if self.count(self.collate([{"_row": number}], None)) == 0}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
@@ -128,10 +132,12 @@ def places_of(windows: Batch, answers: Sequence[Sequence[tuple[str, int]]]) -> t
     places = np.stack((nulls, nulls), 1)
     for window, number in enumerate(numbers.tolist()):
         text, first = answers[number][0] if answers[number] else ("", 0)
-        own = np.flatnonzero(
-            (begins[window] != IGNORED) & (ends[window] > first) & (begins[window] < first + len(text))
-        )
-        if len(own) and begins[window][own[0]] <= first and ends[window][own[-1]] >= first + len(text):
+        read = np.flatnonzero(begins[window] != IGNORED)
+        own = read[(ends[window][read] > first) & (begins[window][read] < first + len(text))]
+        # At the ends of the context a tokenizer may drop letters of the answer: accents, marks without a width.
+        starts = number not in numbers[:window] or begins[window][read[0]] <= first
+        stops = number not in numbers[window + 1 :] or ends[window][read[-1]] >= first + len(text)
+        if len(own) and starts and stops:
             places[window] = own[0], own[-1]
             held.add(number)
     lost = [number for number, own in enumerate(answers) if own and number not in held]

@@ -20,6 +20,7 @@ from qkv.scripts.data.text_columns import (
 )
 from qkv.scripts.example_data import documentation, shapes, synthetic_text
 from qkv.scripts.example_data.digits import digit_drawings, digits
+from qkv.scripts.example_data.facts import facts
 from qkv.scripts.example_data.peptides import peptides
 from qkv.scripts.example_data.rna_folding import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
@@ -52,6 +53,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     SecondaryStructures: {"rna-folds": rna_folds},
     FoldedChains: {"peptides": peptides},
     Dialogues: {"number-dialogues": synthetic_text.number_dialogues},
+    AnsweredQuestions: {"facts": facts},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,

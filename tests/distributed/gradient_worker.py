@@ -252,6 +252,9 @@ TASKS = {
     "yes-or-no": unsmoothed("EncoderForSequenceClassification", tiny.encoder, "bert", ratings),
     "numbers": unsmoothed("EncoderForSequenceClassification", tiny.encoder, "bert", numbers, fields={"num_labels": 1}),
     "spans": unsmoothed("EncoderForQuestionAnswering", tiny.encoder, "bert", answers, counted="start_positions"),
+    "spans-decoder": unsmoothed(
+        "DecoderForQuestionAnswering", tiny.decoder, "mistral", answers, counted="start_positions"
+    ),
     "ctc": unsmoothed(
         "AudioEncoderForCTC", tiny.audio_encoder, "speech", syllables, fields={"apply_spec_augment": False}
     ),

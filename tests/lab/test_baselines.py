@@ -66,6 +66,14 @@ def test_pairs_are_as_frequent_as_they_are_in_training() -> None:
     assert found("CAAAG")[0, 4] == 1 and found("CUUUGAAA").shape == (8, 8)
 
 
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [("Where does Ada Berg live?", "Oslo"), ("What does Bo own?", "7"), ("Where does Cy live?", ""), ("Berg?", "Ada")],
+)
+def test_the_nearest_name_or_number_is_an_answer(question: str, expected: str) -> None:
+    assert baselines.nearest_word("Ada Berg lives in Oslo. It snows. Bo, who sings, owns 7 cats.", question) == expected
+
+
 def test_the_most_frequent_token_is_no_special_one() -> None:
     train = Columns({"input_ids": torch.tensor([[0, 0, 0, 7, 7, 8]])})
     split = Columns({"labels": torch.tensor([[-100, 7, 8, 7]])})

@@ -75,6 +75,7 @@ SLOW = [
     ("shapes-detect text.made=20 text.evaluated=12 {other}", "objects.png queries.png"),
     ("fold-peptides text.made=40 text.evaluated=3 {other}", "structures.png"),
     ("fold-toy text.made=40 text.evaluated=3 {other}", "contacts.png"),
+    ("facts-answers text.made=40 text.evaluated=12 {other}", "tokenizer.json"),
 ]
 
 

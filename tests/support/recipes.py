@@ -30,6 +30,7 @@ ALSO = {
     "shapes-captions": ["model.vision_config.num_hidden_layers=1", "text.symbols=4"],
     "shapes-detect": ["model.encoder.backbone_config.hidden_sizes=[8, 16]", "model.decoder.num_hidden_layers=1",
                       "text.symbols=3"],
+    "facts-answers": ["text.symbols=3", "model.pattern=[sliding]"],
     **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate", "docs-tasks"), ["model.pattern=[sliding]"]),
     **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
 }  # fmt: skip
@@ -37,7 +38,7 @@ ALSO = {
 WITHOUT = {
     "translate-recurrent": ["model.num_attention_heads=2"],
     "shapes-detect": ["model.num_hidden_layers=1", "text.symbols=8"],
-    "shapes-captions": ["text.symbols=8"],
+    **dict.fromkeys(("shapes-captions", "facts-answers"), ["text.symbols=8"]),
 }
 
 

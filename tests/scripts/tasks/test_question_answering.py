@@ -32,10 +32,12 @@ COLUMNS = ("input_ids", "attention_mask", "start_positions", "end_positions")
 each_model = pytest.mark.parametrize("architecture", MODELS)
 
 
-def task_of(architecture: str = "QkvEncoderForQuestionAnswering", length: int = 64, **text: Any) -> QuestionAnswering:
+def task_of(
+    architecture: str = "QkvEncoderForQuestionAnswering", length: int = 64, asked: Any = ASKED, **text: Any
+) -> QuestionAnswering:
     """A task of few questions, some about a text of several windows."""
     text = {"tokenizer": "bpe", "vocab_size": 300, "length": length, **text}
-    data = AnsweredQuestions("c", "t", "s", TEXTS, pairs=ASKED, labels=ANSWERS)
+    data = AnsweredQuestions("c", "t", "s", TEXTS, pairs=asked, labels=ANSWERS)
     return QuestionAnswering(recipe_of(architecture=architecture, text=text, model=SMALL), data)
 
 
@@ -71,6 +73,61 @@ def test_windows_overlap_and_cover_the_context() -> None:
             assert len({*one} & {*other}) == 64 // 4
         seen = {place for window in places for begin, end in window for place in range(begin, end)}
         assert seen == set(range(len(LONG)))
+
+
+@pytest.mark.parametrize(("words", "cut"), [(28, 0), (29, 0), (30, 1)])
+def test_questions_that_are_cut_are_counted(words: int, cut: int) -> None:
+    asked = {"train": ["w " * words, *ASKED["train"][1:]], "test": ["w " * 30, "Who?", "Why?"]}
+    task = task_of(asked=asked, tokenizer="words")
+    assert task.truncated["texts"] == {"train": cut, "test": 1}
+    question = task.collate([{"_row": 0}], None)["_begins"][0].eq(-100).sum() - 3
+    assert int(question) == min(words, 29) == task.truncated["length"] - (words < 29)
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("answer", ["Rene\u0301", "\u200bBo\u200b", "one\r\ntwo", "½ °C ﬁne", "東京は日本"])
+def test_answers_are_learned_in_any_letters(answer: str, tokenizer: str) -> None:
+    for context in (f"{answer} is it", f"It is {answer}", f"{LONG} is {answer} and {LONG}"):
+        texts, own = {"train": [context]}, {"train": [[(answer, context.index(answer))]]}
+        data = AnsweredQuestions("c", "t", "s", texts, pairs={"train": ["What?"]}, labels=own)
+        text = {"tokenizer": tokenizer, "vocab_size": 400, "length": 128}
+        task = QuestionAnswering(recipe_of(architecture=MODELS[0], text=text, model=SMALL), data)
+        batch = task.collate([{"_row": 0}], None)
+        held = [row for row, place in enumerate(batch["start_positions"]) if place != batch["_null"][row]]
+        assert held and all(
+            context[
+                batch["_begins"][row][batch["start_positions"][row]] : batch["_ends"][row][batch["end_positions"][row]]
+            ]
+            .strip("\u0301\u200b ")
+            .startswith(answer.strip("\u0301\u200b"))
+            for row in held
+        )
+
+
+def test_answers_longer_than_windows_share_are_told() -> None:
+    context = "前" * 13 + "東京は日本の首都です" + "後" * 200  # three tokens a letter
+    labels = {"train": [[("東京は日本の首都です", 13)], []]}
+    data = AnsweredQuestions("c", "t", "s", {"train": [context, "a"]}, pairs={"train": ["?", "?"]}, labels=labels)
+    text = {"tokenizer": "bytes", "length": 64}
+    task = QuestionAnswering(recipe_of(architecture=MODELS[0], text=text, model=SMALL), data)
+    assert data.read.left_out == {"questions whose answer no window holds": 1} and len(task.train) == 1
+
+
+def test_types_tell_the_question_from_its_context() -> None:
+    data, recipe = (
+        AnsweredQuestions("c", "t", "s", TEXTS, pairs=ASKED, labels=ANSWERS),
+        recipe_of(
+            architecture=MODELS[0], text={"tokenizer": "words", "length": 64}, model=SMALL | {"type_vocab_size": 2}
+        ),
+    )
+    task = QuestionAnswering(recipe, data)
+    batch = task.collate(task.train.__getitems__([0]), None)
+    kinds, begins = batch["token_type_ids"][0], batch["_begins"][0]
+    assert (
+        kinds[begins >= 0].all() and kinds.tolist() == sorted(kinds.tolist()) and kinds.sum() == (begins >= 0).sum() + 1
+    )
+    assert build(recipe, task)(**model_inputs(batch)).loss.isfinite()
+    assert "token_type_ids" not in task_of().collate([{"_row": 0}], None)
 
 
 def slow_best(starts: list, ends: list, begins: list, none: list) -> tuple[int, int, int, float]:
