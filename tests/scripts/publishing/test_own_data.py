@@ -2,6 +2,7 @@
 
 import copy
 import json
+import platform
 import re
 from collections.abc import Callable
 from functools import cache
@@ -14,6 +15,7 @@ import own_runs
 from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.card.record import SHOWN
 from qkv.scripts.recipes.loading import load, names
+from qkv.scripts.tasks.chat import USAGE
 
 CARDS = Path(__file__).resolve().parents[3] / "model_cards"
 EXAMPLES = [json.loads(path.with_name("record.json").read_text()) for path in sorted(CARDS.glob("*/card.md"))]
@@ -44,7 +46,8 @@ def stories() -> set[tuple[str, ...]]:
 
 # Kinds of runs, and a word of the program on their cards: of the first row, or the name of a file.
 KINDS = {
-    **dict.fromkeys(("classes", "targets", "texts", "masked", "chats", "infilled"), "|".join(own_runs.WORDS)),
+    **dict.fromkeys(("classes", "targets", "texts", "masked", "infilled"), "|".join(own_runs.WORDS)),
+    "chats": '"hi"',
     "images": '"image.png"',
     "ctc": "speech.wav",
 }
@@ -73,7 +76,8 @@ def section(card: str, name: str) -> str:
 def test_nothing_of_the_stories_of_examples_is_on_cards_of_own_data(kind: str, run_of: Callable[[str], Path]) -> None:
     record, card = json.loads((run_of(kind) / "record.json").read_text()), (run_of(kind) / "README.md").read_text()
     config = {**record["config"], "architectures": [record["recipe"]["architecture"]]}
-    usual = runs_of_words(str(plain_card(config, name=kind)))  # what cards of such a model say without any data
+    # What cards of such a model say without any data, the version of Python, and the program of chats.
+    usual = runs_of_words(str(plain_card(config, name=kind)), f"Python {platform.python_version()}", USAGE)
     assert runs_of_words(card) & stories() <= usual
     assert runs_of_words(json.dumps(record)) & stories() <= usual
     assert re.search(KINDS[kind], section(card, "Use")) and f"on {kind}.jsonl" in card and f"# qkv-{kind}\n" in card
