@@ -32,7 +32,7 @@ def facts(recipe: Recipe) -> AnsweredQuestions:
     for seed, (split, count) in enumerate({"train": recipe.text.made, "test": TESTS}.items()):
         random, rows, is_test = np.random.default_rng(seed), list[Row](), split == "test"
         while len(rows) < count:
-            rows += questions(random, most if is_test else random.integers(1, most + 1), is_test=is_test)
+            rows += questions(random, most if is_test else int(random.integers(1, most + 1)), is_test=is_test)
         for name, own in zip(columns, zip(*rows[:count], strict=True), strict=True):
             columns[name][split] = list(own)
     return AnsweredQuestions("facts", "made questions about facts of several people", HOME, **columns)

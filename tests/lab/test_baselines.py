@@ -71,7 +71,8 @@ def test_pairs_are_as_frequent_as_they_are_in_training() -> None:
     [("Where does Ada Berg live?", "Oslo"), ("What does Bo own?", "7"), ("Where does Cy live?", ""), ("Berg?", "Ada")],
 )
 def test_the_nearest_name_or_number_is_an_answer(question: str, expected: str) -> None:
-    assert baselines.nearest_word("Ada Berg lives in Oslo. It snows. Bo, who sings, owns 7 cats.", question) == expected
+    context = "Ada Berg lives in Oslo, as do many. Bo, who sings, owns 7 cats in all."
+    assert baselines.nearest_word(context, question) == expected
 
 
 def test_the_most_frequent_token_is_no_special_one() -> None:
