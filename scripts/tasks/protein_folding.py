@@ -18,10 +18,9 @@ from qkv.scripts.data.corpus import FoldedChains
 from qkv.scripts.data.examples import Batch, Columns, InvalidRecord, Record
 from qkv.scripts.data.formats.structures import BACKBONE
 from qkv.scripts.data.own_tables import valid_tables
-from qkv.scripts.data.questions import as_object
 from qkv.scripts.data.splits.division import divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
-from qkv.scripts.data.text_columns import check_chain, label_column
+from qkv.scripts.data.text_columns import as_object, check_chain, label_column
 from qkv.scripts.data.tokenization import config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.fold_scores import fold_counts, superposed
