@@ -25,7 +25,7 @@ from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import ALIASES, resolve
 from qkv.scripts.recipes.fields.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
-from qkv.scripts.tasks import contrastive
+from qkv.scripts.tasks import contrastive, denoising, infilling
 from qkv.scripts.training.pretrained import pretrained_config
 from qkv.scripts.training.run import TRAINED, architecture_of, config_factory
 
@@ -134,7 +134,10 @@ def data_sizes(recipe: Recipe, model_class: Any) -> tuple[Fields, dict[str, int]
     """
     source, edge, symbols = recipe.data.source, recipe.data.shortest_edge, recipe.text.symbols
     data = EXAMPLE_DATA.get(source, {})
-    fields: Fields = {"vocab_size": recipe.text.vocab_size} if recipe.text.tokenizer in MAKERS else {}
+    # Control words are added to a tokenizer that is trained here.
+    added = len(infilling.SENTINELS) if recipe.text.fim_rate else 0
+    added += denoising.SENTINELS if recipe.text.corruption == "spans" else 0
+    fields: Fields = {"vocab_size": recipe.text.vocab_size + added} if recipe.text.tokenizer in MAKERS else {}
     if recipe.text.tokenizer == data.get("tokenizer"):
         fields["vocab_size"] = len(SPECIAL) + data.get("tokens", 0) + symbols * data.get("per_symbol", 0)
     fields |= data.get("fields", {})

@@ -97,7 +97,7 @@ KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search
 
 
 def test_all_kinds_are_seen() -> None:
-    assert len(KINDS) == 10 and len({task for _, task, _ in KINDS}) == 9 and PAGE.count(", for `") == 10
+    assert len(KINDS) == 11 and len({task for _, task, _ in KINDS}) == 10 and PAGE.count(", for `") == 11
 
 
 @pytest.mark.parametrize(("name", "task", "rows"), KINDS, ids=[name for name, _, _ in KINDS])

@@ -43,7 +43,7 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str, task: str | 
         raise ValueError(
             f"{where} has no columns that a task is known for; they are {have}; add texts, beside images a class (or "
             "folders of classes, in train and test if these are splits), a caption or boxes, beside recordings texts, "
-            "or name columns, as in text.column=title text.label=kind, text.target=answer or text.messages=chat"
+            "or name columns, as in text.column=title text.label=kind"
         )
     likeliest = next((each for each in likely if task in (None, each[0])), None)
     if likeliest is None:
