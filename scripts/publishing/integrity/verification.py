@@ -244,10 +244,17 @@ def compared(name: str, result: Loaded, manifest: Manifest, reference: Outputs, 
     if result.outputs:
         detail += f", outputs equal {f'to {tolerance:g}' if tolerance else 'bit by bit'}"
         names = sorted(result.outputs.keys() | reference.keys())
-        pairs = ((each, result.outputs.get(each), reference.get(each)) for each in names)
-        wrong = [each for each, one, other in pairs if not is_within(one, other, tolerance)]
-        lines += [f"output {each} differs from that of the first load" for each in wrong]
+        pairs = {each: (result.outputs.get(each), reference.get(each)) for each in names}
+        wrong = {each: both for each, both in pairs.items() if not is_within(*both, tolerance)}
+        lines += [f"output {each} differs from that of the first load{apart(*both)}" for each, both in wrong.items()]
     return Row(name, lines, detail)
+
+
+def apart(one: Tensor | None, other: Tensor | None) -> str:
+    """Return by how much two tensors differ, in words; empty where they cannot be compared."""
+    if one is None or other is None or one.shape != other.shape or not one.numel():
+        return ""
+    return f" by up to {(one.double() - other.double()).abs().max():.3g}, with numbers up to {other.abs().max():.3g}"
 
 
 def is_within(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:

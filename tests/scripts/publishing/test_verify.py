@@ -296,3 +296,13 @@ def test_the_clean_process_sees_nothing_of_ours(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(loading, "PROGRAM", tmp_path / "echo.py")
     with raises_sentence("no such luck", error=RuntimeError):
         loading.load_in_clean_process([])
+
+
+def test_other_outputs_are_told_with_their_difference() -> None:
+    held: dict[str, Any] = {"class": "A", "ties": {}, "loaded": {}}
+    first = {"logits": torch.tensor([1.0, 2.0]), "kept": torch.ones(2)}
+    found = Loaded({**held, "keys": {}}, {"logits": torch.tensor([1.0, 2.5]), "kept": torch.ones(2)})
+    (finding,) = compared("A", found, held, first).findings
+    assert {"logits", "0.5", "2"} <= set(finding.replace(",", "").split())
+    (shapes,) = compared("A", Loaded(found.report, first), held, {**first, "logits": torch.ones(3)}).findings
+    assert "logits" in shapes
