@@ -78,6 +78,7 @@ def without_qkv(program: str, place: Path, *words: str) -> str:
     return done.stdout.strip("\n")
 
 
+@pytest.mark.slow  # two processes that import transformers
 def test_a_published_folder_chats_without_qkv(run_of: Runs, tmp_path: Path) -> None:
     run, folder = run_of("chats"), qkv.publish(run_of("chats"), tmp_path / "published").folder
     made = without_qkv(PROGRAM, tmp_path / "place", str(folder), json.dumps(ASKED))
