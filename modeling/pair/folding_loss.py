@@ -51,8 +51,9 @@ class Target(NamedTuple):
     frames: Tensor
 
 
-def target_of(labels: Tensor, mask: Tensor | None, positions: Tensor) -> Target:
+def target_of(labels: Tensor, mask: Tensor | None, structure: Structure) -> Target:
     """Read labels (B, L, A, 3), in which unknown atoms are -100 three times; atoms of padding are unknown."""
+    positions = structure.positions[-1]
     shape = (*positions.shape[:2], labels.shape[2] if labels.ndim == 4 else 0, 3)
     if labels.shape != shape or not 3 <= shape[2] <= positions.shape[2]:
         raise ValueError(
@@ -63,8 +64,7 @@ def target_of(labels: Tensor, mask: Tensor | None, positions: Tensor) -> Target:
     known = (labels != IGNORED).any(-1)
     if mask is not None:
         known = known & mask[..., None]
-    # Atoms that an amino acid has not are at the origin in what is predicted.
-    known = known & (positions != 0).any(-1)[:, :, : known.shape[2]]
+    known = known & structure.atoms[:, :, : known.shape[2]]
     return Target(labels.where(known[..., None], 0), known, known[..., :3].all(-1))
 
 
@@ -121,7 +121,7 @@ def folding_loss(
 
     Source: Jumper et al. 2021, supplement, §1.9, eq. 7, https://doi.org/10.1038/s41586-021-03819-2
     """
-    target = target_of(labels, mask, structure.positions[-1])
+    target = target_of(labels, mask, structure)
     true = frames_of_backbone(target.positions)
     frames = [Frames(rotation_of(each[..., :4]), each[..., 4:]) for each in structure.frames]
     alphas, true_alphas = structure.positions[:, :, :, ALPHA], target.positions[:, :, ALPHA]
@@ -142,7 +142,7 @@ def folding_loss(
 def score_losses(
     output: Any, frames: Frames, points: Tensor, true: Frames, target: Target, label_smoothing: float
 ) -> Tensor:
-    """Add the cross entropies of distances, lDDT and aligned errors, of what is predicted to what is: -> (B,).
+    """Add the cross entropies of distances, lDDT and aligned errors, predicted against true: -> (B,).
 
     All atoms of a residue learn the lDDT of its CA.
     """

@@ -112,7 +112,12 @@ def place_atoms(groups: Frames, residues: Tensor) -> Tensor:
         groups.shift.take_along_dim(group[..., None], dim=-2),
     )
     positions = own.apply(constant("restype_atom14_rigid_group_positions", groups.shift)[residues])
-    return positions * constant("restype_atom14_mask", positions)[residues][..., None]
+    return positions * atoms_of(residues)[..., None]
+
+
+def atoms_of(residues: Tensor) -> Tensor:
+    """Tell which of 14 atoms amino acids have: (B, L) -> (B, L, 14)."""
+    return constant("restype_atom14_mask", residues)[residues] > 0
 
 
 def constant(name: str, like: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from transformers import initialization as init
 
 from ...configuration.configuration_folding import QkvFoldingConfig
 from ..normalization import LayerNorm
-from .frames import UNKNOWN, Frames, frames_of_torsions, place_atoms, rotate_points, rotation_of, turn
+from .frames import UNKNOWN, Frames, atoms_of, frames_of_torsions, place_atoms, rotate_points, rotation_of, turn
 
 # Å in a unit of translations.
 SCALE = 10.0
@@ -24,13 +24,14 @@ class Structure(NamedTuple):
     """Predictions of all layers of a structure module.
 
     Shapes: quaternions and translations in Å (N, B, L, 7), sin and cos of torsions (N, B, L, 7, 2), positions of atoms
-    (N, B, L, 14, 3), states (N, B, L, D)
+    (N, B, L, 14, 3), states (N, B, L, D), which atoms the amino acids have (B, L, 14)
     """
 
     frames: Tensor
     angles: Tensor
     positions: Tensor
     states: Tensor
+    atoms: Tensor
 
 
 class InvariantPointAttention(nn.Module):
@@ -168,7 +169,7 @@ class StructureModule(nn.Module):
             layers.append(self.place(state, first, quaternion, shift * SCALE, residues))
             # Rotations of one layer teach no earlier one.
             quaternion = quaternion.detach()
-        return Structure(*(torch.stack(parts) for parts in zip(*layers, strict=True)))
+        return Structure(*(torch.stack(parts) for parts in zip(*layers, strict=True)), atoms_of(residues))
 
     def transform(self, state: Tensor, pair: Tensor, frames: Frames, mask: Tensor | None) -> Tensor:
         """Let residues attend to each other in space, and transform each: (B, L, D) -> same."""
@@ -177,8 +178,10 @@ class StructureModule(nn.Module):
             state = block(state)
         return self.transition_norm(self.dropout(state))
 
-    def place(self, state: Tensor, first: Tensor, quaternion: Tensor, shift: Tensor, residues: Tensor) -> Structure:
-        """Place the atoms of each residue by its frame and its torsion angles."""
+    def place(
+        self, state: Tensor, first: Tensor, quaternion: Tensor, shift: Tensor, residues: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Place the atoms of each residue by its frame and its torsion angles; return a layer of `Structure`."""
         angles = self.torsions(state, first)
         groups = frames_of_torsions(Frames(rotation_of(quaternion), shift), angles, residues)
-        return Structure(torch.cat((quaternion, shift), dim=-1), angles, place_atoms(groups, residues), state)
+        return torch.cat((quaternion, shift), dim=-1), angles, place_atoms(groups, residues), state

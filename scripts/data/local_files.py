@@ -67,7 +67,8 @@ def found_files(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     named.setdefault("train", named.get("", []))
     by_split = {split: named[split] for split in SPLITS if named.get(split)}
     used = {each for paths in by_split.values() for path in paths for each in translated.get(path, {"": path}).values()}
-    others = [path for path in files if path not in used and not (has_tables and media_of(path.name))]
+    names_media = has_tables and not translated  # a table does, lines of translations do not
+    others = [path for path in files if path not in used and not (names_media and media_of(path.name))]
     left.update(ending(path) or path.name for path in others)
     check_kinds(by_split, root)
     return by_split, left

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.examples import InvalidRecord, Record
 from qkv.scripts.prediction.generation import batched
 from qkv.scripts.prediction.options import Options
@@ -41,6 +42,6 @@ def in_files(answers: Iterator[tuple[Any, Any]], folder: Path) -> Iterator[tuple
     for number, (row, answer) in enumerate(answers, start=1):
         if isinstance(answer, dict):
             path = folder / f"{number}.pdb"
-            path.write_text(answer["prediction"], encoding="utf-8")
+            write_atomically(path, answer["prediction"])
             answer["prediction"] = f"{folder.name}/{path.name}"
         yield row, answer

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
+
+from qkv.modeling.pair.folding_loss import local_distance_test
 
 Scores = dict[str, float]
 
@@ -28,10 +30,8 @@ def fold_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
     points, true = np.asarray(predicted["ca"], float)[known], np.asarray(reference, float)[known]
     if len(true) < 3:
         return np.zeros(4)
-    distances, errors = cdist(true, true), np.abs(cdist(true, true) - cdist(points, points))
-    near = (distances < 15) & ~np.eye(len(true), dtype=bool)
-    right = np.mean([errors < limit for limit in (0.5, 1, 2, 4)], axis=0)
-    lddt = ((right * near).sum(1) / near.sum(1).clip(1)).mean()
+    chains = (torch.from_numpy(each)[None] for each in (points, true))
+    lddt = float(local_distance_test(*chains, torch.ones(1, len(true), dtype=torch.bool)).mean())
     rmsd = np.sqrt(np.square(superposed(points, true) - true).sum(1).mean())
     return np.array([1, lddt, rmsd, np.mean(np.asarray(predicted["plddt"])[known])])
 

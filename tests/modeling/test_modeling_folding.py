@@ -117,7 +117,8 @@ def test_a_structure_module_ignores_padding() -> None:
         module(hidden, pair, RESIDUES[:1], mask),
         module(hidden[:, :3], pair[:, :3, :3], RESIDUES[:1, :3], None),
     )
-    for one, other in zip(whole, short, strict=True):
+    assert torch.equal(whole.atoms[:, :3], short.atoms)
+    for one, other in zip(whole[:-1], short[:-1], strict=True):
         assert (one[:, :, :3] - other).abs().max() <= 1e-9
 
 
@@ -214,13 +215,16 @@ def slow_loss(
 def test_the_loss_is_that_of_the_supplement(smoothing: float) -> None:
     quaternions, shifts = F.normalize(draw(2, 2, 4, 4), dim=-1), 4 * draw(2, 2, 4, 3)
     frames, positions = torch.cat((quaternions, shifts), dim=-1), 5 * draw(2, 2, 4, 14, 3)
-    structure = Structure(frames, positions, positions, positions)
+    positions.data[-1, 0, 0, 1] = 0  # at the origin, where a residue's atoms may be, too
+    atoms = torch.ones(2, 4, 14, dtype=torch.bool)
+    atoms[1, 0, 3] = False
+    structure = Structure(frames, positions, positions, positions, atoms)
     output = FoldingOutput(
         distogram_logits=draw(2, 4, 4, 6), lddt_logits=draw(2, 4, 37, 50), ptm_logits=draw(2, 4, 4, 64)
     )
     labels = 5 * draw(2, 4, 4, 3).detach()
     labels[0, 1, 3], labels[1, 2, 0], labels[1, 3, 1] = -100, -100, -100
-    known = (labels != -100).any(-1) & REAL[..., None]
+    known = (labels != -100).any(-1) & REAL[..., None] & atoms[:, :, :4]
     losses = torch.stack([slow_loss(structure, output, labels[b], known[b], b, smoothing) for b in range(2)])
     sizes = known.flatten(1).sum(-1)
     expected = (losses * sizes).sum() / sizes.sum()

@@ -42,7 +42,7 @@ def jittered(model: nn.Module, seed: int) -> Any:
 
 
 def folding(dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> EsmForProteinFolding:
-    """A whole stock model; fields of the trunk, and those of what is around it."""
+    """A whole stock model; fields of the trunk, and of the parts around it."""
     around = {name: fields.pop(name) for name in ("embed_aa", "fp16_esm", "bypass_lm") if name in fields}
     config = EsmConfig(
         **{"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "hidden_size": 8, "num_hidden_layers": 2},

@@ -45,7 +45,7 @@ def test_contacts_are_those_of_the_model(kind: str, run_of: Runs) -> None:
     assert [answer["score"] for answer in alone] == pytest.approx([answer["score"] for answer in answers], rel=1e-4)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", ["folds", "encoder-folds", "proteins"])
 def test_a_published_folder_is_evaluated_as_its_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
     run, table = run_of(kind), own_runs.data(kind, tmp_path, 6, seed=1)
     shutil.copytree(run, tmp_path / "published", ignore=shutil.ignore_patterns("record.json", "checkpoints"))

@@ -65,16 +65,6 @@ def test_each_row_has_its_file(run_of: Runs, tmp_path: Path) -> None:
     assert main(command) == 1  # the folder is there, and nothing in it is written over
 
 
-def test_a_published_folder_is_evaluated_as_its_run(run_of: Runs, tmp_path: Path) -> None:
-    run, table = run_of("proteins"), own_runs.data("proteins", tmp_path, 6, seed=1)
-    shutil.copytree(run, tmp_path / "published", ignore=shutil.ignore_patterns("record.json", "checkpoints"))
-    words = [str(tmp_path / "published"), str(table), "resamples=20", "--trust-remote-code", "--against", str(run)]
-    assert main(["evaluate", *words, "--out", str(tmp_path / "out")]) == 0
-    facts = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert facts["metrics"].keys() == json.loads((run / "record.json").read_text())["metrics"]["test"].keys()
-    assert {own["value"] for own in facts["against"]["differences"].values()} == {0}
-
-
 @pytest.mark.parametrize(
     ("value", "reason"), [("AG L", "a space"), (None, "missing"), ("agl", "'agl'"), ("AG" * 200, "400 residues")]
 )
