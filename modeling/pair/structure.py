@@ -169,7 +169,7 @@ class StructureModule(nn.Module):
             layers.append(self.place(state, first, quaternion, shift * SCALE, residues))
             # Rotations of one layer teach no earlier one.
             quaternion = quaternion.detach()
-        return Structure(*(torch.stack(parts) for parts in zip(*layers, strict=True)), atoms_of(residues))
+        return Structure._make((*map(torch.stack, zip(*layers, strict=True)), atoms_of(residues)))
 
     def transform(self, state: Tensor, pair: Tensor, frames: Frames, mask: Tensor | None) -> Tensor:
         """Let residues attend to each other in space, and transform each: (B, L, D) -> same."""

@@ -30,8 +30,8 @@ def fold_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
     points, true = np.asarray(predicted["ca"], float)[known], np.asarray(reference, float)[known]
     if len(true) < 3:
         return np.zeros(4)
-    chains = (torch.from_numpy(each)[None] for each in (points, true))
-    lddt = float(local_distance_test(*chains, torch.ones(1, len(true), dtype=torch.bool)).mean())
+    one, other = (torch.from_numpy(each)[None] for each in (points, true))
+    lddt = float(local_distance_test(one, other, torch.ones(1, len(true), dtype=torch.bool)).mean())
     rmsd = np.sqrt(np.square(superposed(points, true) - true).sum(1).mean())
     return np.array([1, lddt, rmsd, np.mean(np.asarray(predicted["plddt"])[known])])
 
