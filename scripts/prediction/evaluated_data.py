@@ -26,7 +26,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task, fingerprint_of
 
-PART = 50_000  # rows of a table that are in memory at a time
+PART = 20_000  # rows of a table that are in memory at a time
 ANY_BUT_ALL = 1 - 1e-9  # the share of bad records that leaves a row to evaluate
 TEXTS, CAPTIONS = {"column": [*NAMES["text"], *NAMES["source"]]}, {"column": NAMES["text"]}
 # The usual names of columns, by task and by the field of a recipe that names them.

@@ -133,9 +133,9 @@ def evaluate_rows(source: Source, task: Task) -> Evaluation:
             row = {"row": number + 1, **described(task, outputs, batch, answers)}
             row |= {} if task.in_batch_negatives else {"loss": sums["loss"] / max(sums["targets"], 1)}
             evaluated[number] = sums, answers, row
-    each, *columns = (list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True))
+    each, answers, rows = (list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True))
     names = sorted({name for own in each for name in own})
-    return Evaluation(task, names, np.array([[own.get(name, 0.0) for name in names] for own in each]), *columns)
+    return Evaluation(task, names, np.array([[own.get(name, 0.0) for name in names] for own in each]), answers, rows)
 
 
 def batch_of(task: Task, model: Any, records: Sequence[Record]) -> Batch:
