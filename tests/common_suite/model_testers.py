@@ -162,6 +162,14 @@ FAMILIES = {
             "QkvPairForDistancePrediction": lambda: {"labels": tiny.distances()["labels"]},
         },
     ),
+    "Folding": Family(
+        tiny.folding,
+        ["QkvFoldingModel"],
+        lambda: {name: value for name, value in tiny.structures().items() if name != "labels"},
+        {**TEXT, "batch_size": tiny.BATCH, "num_hidden_layers": 2},
+        labels={"QkvFoldingModel": lambda: {"labels": tiny.structures()["labels"]}},
+        traits={"has_attentions": False, "test_resize_embeddings": False},
+    ),
     "AudioEncoder": Family(
         tiny.audio_encoder,
         ["QkvAudioEncoderModel", "QkvAudioEncoderForCTC"],
