@@ -221,13 +221,13 @@ def config_fields(tokenizer: PreTrainedTokenizerBase, **others: Any) -> dict[str
     return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}, **others}
 
 
-def truncate(tokenizer: Any, texts: Sequence[str], length: int) -> tuple[list[np.ndarray], list[int]]:
+def truncate(tokenizer: Any, texts: Sequence[str], length: int, **options: Any) -> tuple[list[np.ndarray], list[int]]:
     """Return the tokens of each text, of which at most `length` are kept, and how many it had."""
-    rows = tokenize(tokenizer, texts)
+    rows = tokenize(tokenizer, texts, **options)
     lengths = [len(row) for row in rows]
     long = [row for row, own in enumerate(lengths) if own > length]
     # By the tokenizer, which keeps the special tokens around a text.
-    kept = tokenize(tokenizer, [texts[row] for row in long], truncation=True, max_length=length)
+    kept = tokenize(tokenizer, [texts[row] for row in long], truncation=True, max_length=length, **options)
     for row, tokens in zip(long, kept, strict=True):
         rows[row] = tokens
     return rows, lengths

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from qkv.scripts.data.tokenization import tokenize
+from qkv.scripts.common.phases import say_once
+from qkv.scripts.data.tokenization import truncate
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.source import Source
 
@@ -45,21 +46,24 @@ def generate_tokens(
 
 
 def prepared(source: Source, texts: Sequence[Any], options: Options) -> Any:
-    """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
+    """Return the tokens of prompts, padded and cut on the left for a decoder, which goes on at their right end."""
     tokenizer, limit, end = source.tokenizer, positions(source), list[int]()
-    tokenizer.padding_side = "right"
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
     if source.task == "text-generation":
-        tokenizer.padding_side = "left"
+        tokenizer.padding_side = tokenizer.truncation_side = "left"
         # The token between a prompt and its response, where a run learned from both.
         end = [tokenizer.bos_token_id] if source.columns.get("target") and tokenizer.bos_token else []
         if limit:  # room for the generated text
             wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
             limit = max(limit - wanted, min(limit - 1, limit // 2), 1)
-    room = {"max_length": max(limit - len(end), 1)} if limit else {}
-    if source.task == "translation":  # masks of infilling are typed
-        room["split_special_tokens"] = tokenizer.split_special_tokens
-    typed = [text for text in texts if isinstance(text, str)]
-    made = ([*row.tolist(), *end] for row in tokenize(tokenizer, typed, truncation=True, **room))
+    most = max(limit - len(end), 1) if limit else tokenizer.model_max_length
+    # Masks of infilling are typed.
+    typed = {"split_special_tokens": tokenizer.split_special_tokens} if source.task == "translation" else {}
+    read, lengths = truncate(tokenizer, [text for text in texts if isinstance(text, str)], most, **typed)
+    if any(length > most for length in lengths):
+        lost = "first" if source.task == "text-generation" else "last"
+        say_once(f"the {lost} tokens of texts of more than {most:,} are left out, for which {source.name} has no room")
+    made = ([*row.tolist(), *end] for row in read)
     rows = [next(made) if isinstance(text, str) else text["input_ids"] for text in texts]
     tokens = tokenizer.pad({"input_ids": rows}, return_tensors="pt", padding=len(texts) > 1, verbose=False)
     return tokens.to(source.model.device)

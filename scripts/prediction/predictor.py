@@ -30,6 +30,7 @@ from qkv.scripts.tasks.token_classification import first_tokens
 
 THRESHOLD = 0.5
 CHAINS: dict[str, Callable[[Any, Source], str]] = {CONTACTS: read_chain, FOLDS: read_protein}
+CUT = ("text-classification", "token-classification", "fill-mask")  # tasks that read the beginnings of long texts
 CHUNK = 128  # inputs that are open at a time
 
 
@@ -55,9 +56,21 @@ def reader_of(table: Table, source: Source, options: Options) -> Callable[[Recor
             return read_dialogue(row.get(column), row.get(TOOLS), source)
         own = READERS[source.medium](row.get(column), source, table.folder)
         own = with_task(own, row, source) if source.task == "translation" else own
-        return both_of(source, own, check_text(row.get(pair))) if pair else own
+        own = both_of(source, own, check_text(row.get(pair))) if pair else own
+        if source.task in CUT:
+            say_cut(own, source)
+        return own
 
     return read
+
+
+def say_cut(read: Any, source: Source) -> None:
+    """Say once that the model does not read the ends of long texts."""
+    texts = [*read.values()] if isinstance(read, dict) else [" ".join(read) if isinstance(read, list) else read]
+    most = source.tokenizer.model_max_length
+    # A token is a byte or more.
+    if len("".join(texts).encode()) + 4 > most and len(source.tokenizer(*texts, verbose=False)["input_ids"]) > most:
+        say_once(f"{source.name} reads {most:,} tokens of a text; the ends of longer ones are left out")
 
 
 def both_of(source: Source, text: str, second: str) -> dict[str, str]:

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import stock_folders
 from qkv.scripts.cli import main
+from qkv.scripts.common.phases import say_once
 
 Runs = Callable[[str], Path]
 PROMPT = "warm naïve façade"
@@ -59,3 +61,16 @@ def test_rows_of_a_table_are_those_of_single_prompts(
     alone = [printed([str(run), prompt, "max_new_tokens=4"], capsys) for prompt in prompts]
     assert [f"{row['text']}{row['prediction']}\n" for row in rows] == alone
     assert [row["id"] for row in rows] == ["00", "01", "02"]
+
+
+def test_a_long_prompt_is_continued_at_its_end(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    run, prompt = run_of("texts"), "warm naïve great slow " * 60 + "dull"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(run), AutoTokenizer.from_pretrained(run)
+    most = model.config.max_position_embeddings - 4
+    last = torch.tensor([tokenizer(prompt, verbose=False)["input_ids"][-most:]])
+    expected = tokenizer.decode(model.generate(last, max_new_tokens=4, do_sample=False)[0, most:])
+    capsys.readouterr()
+    say_once.cache_clear()
+    assert main(["generate", str(run), prompt, "max_new_tokens=4"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{prompt}{expected}\n" and f"{most:,}" in said.err

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import own_runs
 import stock_folders
 from qkv.scripts.cli import main
+from qkv.scripts.common.phases import say_once
 from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import read_table
 from qkv.scripts.prediction.predictor import predictions
@@ -65,6 +66,16 @@ def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
         assert all(len(row["prediction"]) == len(row["tokens"]) for row in rows)
     if kind == "boxes":
         assert rows[0]["prediction"][0].keys() == {"bbox", "category", "score"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "tags"])
+def test_ends_that_are_not_read_are_said_once(kind: str, run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(kind)
+    most = AutoTokenizer.from_pretrained(run).model_max_length
+    for words, lines in ((most // 4, 0), (3 * most, 1)):
+        say_once.cache_clear()
+        assert main(["predict", str(run), "warm " * words]) == 0
+        assert capsys.readouterr().err.count(f"{most:,} tokens") == lines
 
 
 @pytest.mark.parametrize("stock", [False, True])
