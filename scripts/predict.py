@@ -1,20 +1,19 @@
 """Predict with a model for a text, a file, a folder or a table, row by row in their order."""
 
-import pickle
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 from tqdm import tqdm
 
 from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import either
-from qkv.scripts.data.examples import InvalidRecord, Record
+from qkv.scripts.data.examples import InvalidRecord
 from qkv.scripts.prediction.inputs import Table, read_input
-from qkv.scripts.prediction.outputs import check_out, write_delimited, write_table
+from qkv.scripts.prediction.outputs import StoredRows, check_out, write_delimited, write_table
 from qkv.scripts.prediction.predictor import choices, predictions, reader_of
 from qkv.scripts.prediction.source import FOLDS, Source, open_source
 from qkv.scripts.prediction.structures import in_files
@@ -62,21 +61,17 @@ def predict_table(arguments: Namespace, source: Source, table: Table) -> None:
         answers = in_files(answers, out.with_suffix(""))
     # Until the last row has said which columns there are, rows wait in a file, as they may be more than fit in memory.
     with full_disk_named(out), TemporaryFile(dir=out and out.parent) as file:
-        columns = [*table.columns, *keep_predictions(file, table, answers)]
-
-        def rows() -> Iterator[Record]:
-            file.seek(0)
-            return iter(lambda: pickle.load(file), None)
-
+        rows = StoredRows(file)
+        columns = [*table.columns, *keep_predictions(rows, table, answers)]
         if out is None:
-            write_delimited(sys.stdout, columns, rows)
+            write_delimited(sys.stdout, columns, lambda: rows)
         else:
-            write_table(out, columns, rows, table.path)
+            write_table(out, columns, lambda: rows, table.path)
             say(f"{table.count:,} rows with their predictions are in {out}")
 
 
-def keep_predictions(file: IO[bytes], table: Table, answers: Iterator[tuple[Any, Any]]) -> list[str]:
-    """Write rows with their predictions, then None, to a file; return the new columns, ValueError where none is."""
+def keep_predictions(rows: StoredRows, table: Table, answers: Iterator[tuple[Any, Any]]) -> list[str]:
+    """Store rows with their predictions; return the new columns, ValueError where none is."""
     bad, first, new = 0, "", dict[str, None]()
     for number, (row, answer) in enumerate(tqdm(answers, total=table.count, unit="row", disable=None, leave=False)):
         if isinstance(answer, InvalidRecord):
@@ -85,8 +80,7 @@ def keep_predictions(file: IO[bytes], table: Table, answers: Iterator[tuple[Any,
         else:  # a table may have scores of its own
             own = {f"prediction_{name}" if name in table.columns else name: value for name, value in answer.items()}
             new |= dict.fromkeys(own)
-        pickle.dump(own if isinstance(row, InvalidRecord) else row | own, file)
-    pickle.dump(None, file)
+        rows.append(own if isinstance(row, InvalidRecord) else row | own)
     if not new:
         raise ValueError(f"nothing can be predicted: {first}")
     if bad:

@@ -1,12 +1,8 @@
 """Evaluate a model row by row: answers, references, certainty, and the metrics of any rows."""
 
-import pickle
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from os import SEEK_END
-from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +17,7 @@ from tqdm import tqdm
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.prediction.evaluated_data import count_together
+from qkv.scripts.prediction.outputs import StoredRows
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.task import Answer, Task, fingerprint_of
 from qkv.scripts.training.evaluation import no_cache
@@ -28,31 +25,6 @@ from qkv.scripts.training.evaluation import no_cache
 # Tasks whose rows do not see each other in a batch, nor its padding.
 TOGETHER = ["text-generation", "fill-mask", "translation"]
 TOGETHER += ["text-classification", "token-classification", "image-classification"]
-
-
-class Rows(Sequence[Record]):
-    """Rows as a table shows them, in a temporary file: those of a large table do not fit into memory."""
-
-    def __init__(self, file: Any = None, places: Sequence[int] = ()) -> None:
-        self.file = file or TemporaryFile()
-        self.places = array("q", places)
-        self.marks: dict[str, Sequence[Any]] = {}  # further columns
-
-    def append(self, row: Record) -> None:
-        """Write a row."""
-        self.places.append(self.file.seek(0, SEEK_END))
-        pickle.dump(row, self.file)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, number: Any) -> Any:
-        self.file.seek(self.places[number])
-        return pickle.load(self.file) | {name: column[number] for name, column in self.marks.items()}
-
-    def chosen(self, numbers: Iterable[int]) -> "Rows":
-        """Return some of the rows."""
-        return Rows(self.file, [self.places[number] for number in numbers])
 
 
 @dataclass(frozen=True)
@@ -94,7 +66,7 @@ class Evaluation:
 
 def evaluate_parts(source: Source, tasks: Iterable[Task]) -> Evaluation:
     """Evaluate the parts of a test as one, whose task is the first, with the facts of all."""
-    whole, tables, hashes, rows = list[Task](), list[Any](), list[str](), Rows()
+    whole, tables, hashes, rows = list[Task](), list[Any](), list[str](), StoredRows()
     answers, known = list[Sequence[Answer]](), dict[Any, Any]()
     for task in tasks:
         part = evaluate_rows(source, task)

@@ -2,10 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from os import SEEK_END
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 import pyarrow as pa
@@ -13,9 +17,35 @@ import pyarrow.parquet as pq
 
 from qkv.scripts.common.files import replacing_file
 from qkv.scripts.common.words import either
+from qkv.scripts.data.examples import Record
 from qkv.scripts.prediction.inputs import Rows
 
 ROWS = 1000  # in memory at a time, and in a row group of parquet
+
+
+class StoredRows(Sequence[Record]):
+    """Rows in a temporary file: those of a large table do not fit into memory."""
+
+    def __init__(self, file: Any = None, places: Sequence[int] = ()) -> None:
+        self.file = file or TemporaryFile()
+        self.places = array("q", places)
+        self.marks: dict[str, Sequence[Any]] = {}  # further columns
+
+    def append(self, row: Record) -> None:
+        """Write a row."""
+        self.places.append(self.file.seek(0, SEEK_END))
+        pickle.dump(row, self.file)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        self.file.seek(self.places[number])
+        return pickle.load(self.file) | {name: column[number] for name, column in self.marks.items()}
+
+    def chosen(self, numbers: Iterable[int]) -> "StoredRows":
+        """Return some of the rows."""
+        return StoredRows(self.file, [self.places[number] for number in numbers])
 
 
 def check_out(path: Path | None, given: str | None = None) -> None:
