@@ -61,7 +61,7 @@ def dispatch(words: Sequence[str], program: Program) -> int:
     with phase("loading PyTorch and transformers"):
         if name not in WITHOUT_MODELS:
             qkv.import_models()
-        command = load(f"{program.package}.{program.commands[name].__name__}")
+        command = load(program.module(name))
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)

@@ -8,10 +8,9 @@ from typing import Any, get_args
 from qkv.scripts.common.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.planning.arguments import Strategy
 from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
-from qkv.scripts.planning.simulate import Setup, Step, count_parameters, simulate
+from qkv.scripts.planning.simulate import Setup, Step, Strategy, count_parameters, simulate
 from qkv.scripts.training.accelerator import check_shardable, stack_configs, with_device_defaults
 from qkv.scripts.training.loop import check_in_batch_negatives
 

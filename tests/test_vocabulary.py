@@ -26,7 +26,7 @@ OPENERS = re.compile(r"(What|Whether|How|Which|Where|Who|Why|When)\b|.*\?$")
 SOURCES = python_files("configuration", "modeling", "scripts")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "scripts/recipes").glob("*.yaml"))]
 PAGES += [*sorted((ROOT / "model_cards").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+PAGES += [*(ROOT / "docs" / "notebooks").glob("*.ipynb"), *(ROOT / "scripts").rglob("arguments.yaml")]
 
 
 def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:

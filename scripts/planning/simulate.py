@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from warnings import catch_warnings, filterwarnings
 
 import torch
@@ -17,12 +17,13 @@ from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_tie_weights
 
-from qkv.scripts.planning.arguments import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.memory_tracker import MemoryTracker, local
 from qkv.scripts.planning.planned_model import PlannedModel
 
+Strategy = Literal["ddp", "fsdp2", "tp"]
+Precision = Literal["fp32", "bf16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
