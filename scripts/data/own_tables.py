@@ -94,6 +94,14 @@ def checked_tables(
     return valid, public_names(recipe.data.source) | {"invalid_records": log, "read": read}
 
 
+def label_column(recipe: Recipe, example: str) -> str:
+    """Return the column of labels; ValueError where the recipe names none."""
+    if recipe.text.label is None:
+        learns = f"architecture={recipe.model.architecture!r} learns {example}"
+        raise ValueError(f"{learns}; name their column, as in text.label={example}")
+    return recipe.text.label
+
+
 def labels_of(tables: Mapping[str, Dataset], recipe: Recipe, column: str) -> tuple[dict[str, list[str]], list[str]]:
     """Return the classes of the rows of each split by their names, and all classes in order.
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.own_tables import checked_tables, read_tables
+from qkv.scripts.data.own_tables import checked_tables, label_column, read_tables
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import divide_rows
 from qkv.scripts.data.splits.duplicates import text_sketches
-from qkv.scripts.data.text_columns import as_object, label_column
+from qkv.scripts.data.text_columns import as_object
 from qkv.scripts.data.validation import check_number, check_text
 from qkv.scripts.recipes.schema import Recipe
 

@@ -8,7 +8,7 @@ https://doi.org/10.1007/BF00818163
 import ast
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, compress, islice
@@ -22,7 +22,7 @@ from qkv.scripts.data.columns import BRACKETS, UNPAIRED, Column
 from qkv.scripts.data.corpus import STREAMED, Corpus, Splits, prefixed
 from qkv.scripts.data.examples import ORIGIN, InvalidRecord, Record, attempt
 from qkv.scripts.data.loading import public_names, read_split, splits
-from qkv.scripts.data.own_tables import class_names, count_files, labels_of, rarest, valid_tables
+from qkv.scripts.data.own_tables import class_names, count_files, label_column, labels_of, rarest, valid_tables
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
 from qkv.scripts.data.splits.division import class_counts, divide_rows
@@ -30,6 +30,7 @@ from qkv.scripts.data.splits.duplicates import text_sketches
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import (
+    Check,
     RecordValidation,
     check_class,
     check_flag,
@@ -207,14 +208,6 @@ def read_tagged_words(recipe: Recipe) -> TaggedWords:
     return TaggedWords(**facts, texts=division.of_lists(words), labels=numbers, names=known, report=report)
 
 
-def label_column(recipe: Recipe, example: str) -> str:
-    """Return the column of labels; ValueError where the recipe names none."""
-    if recipe.text.label is None:
-        learns = f"architecture={recipe.model.architecture!r} learns {example}"
-        raise ValueError(f"{learns}; name their column, as in text.label={example}")
-    return recipe.text.label
-
-
 def check_tagged(words: Any, tags: Any) -> tuple[list[str], list[str]]:
     """Return words and their tags; InvalidRecord where there are none, or not a tag for each word."""
     words, tags = as_list(words), as_list(tags)
@@ -250,15 +243,22 @@ class SecondaryStructures(Corpus):
 
 
 def read_structures(recipe: Recipe) -> SecondaryStructures:
-    """Read chains and structures, the columns `text.column` and `text.label`; ValueError where one is missing."""
-    column, label = recipe.text.column, label_column(recipe, "structure")
-    tables, facts = valid_tables(recipe, {(column, label): check_folded})
-    chains, targets = (
-        {name: list(map(str.strip, table[each])) for name, table in tables.items()} for each in (column, label)
-    )
+    """Read chains and structures in dot-bracket notation."""
+    return SecondaryStructures(**read_chains(recipe, "structure", check_folded, str.strip))
+
+
+def read_chains(recipe: Recipe, example: str, check: Check, written: Callable[[Any], str]) -> dict[str, Any]:
+    """Read the fields of a corpus of chains and their targets, the columns `text.column` and `text.label`.
+
+    Targets are checked beside their chains, and `written` as texts. ValueError where a column is missing.
+    """
+    column, label = recipe.text.column, label_column(recipe, example)
+    tables, facts = valid_tables(recipe, {(column, label): check})
+    chains = {name: list(map(str.strip, table[column])) for name, table in tables.items()}
+    targets = {name: list(map(written, table[label])) for name, table in tables.items()}
     division = divide_rows(text_sketches(chains), recipe, tables)
-    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
-    return SecondaryStructures(**facts, **lists, report=division.report)
+    divided = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
+    return {**facts, **divided, "report": division.report}
 
 
 def check_chain(value: Any) -> str:

@@ -19,7 +19,8 @@ from qkv.scripts.recipes.fields.keys import GROUPS, flat, recipe_fields, tree, t
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
-FILES = {path.stem: path for path in FOLDER.rglob("*.yaml")}  # of the recipes that come with qkv
+# The recipes that come with qkv.
+FILES = {path.stem: path for folder in (FOLDER, FOLDER / "full_size") for path in folder.glob("*.yaml")}
 CARDS = Path(__file__).parents[2] / "model_cards"
 # Fields about the data of a recipe, left out with other data.
 STORY = ("title", "limits", "prompt")

@@ -17,10 +17,7 @@ from qkv.scripts.data.collate import IGNORED, pad_rows, pad_with_mask
 from qkv.scripts.data.corpus import FoldedChains
 from qkv.scripts.data.examples import Batch, Columns, InvalidRecord, Record
 from qkv.scripts.data.formats.structures import BACKBONE
-from qkv.scripts.data.own_tables import valid_tables
-from qkv.scripts.data.splits.division import divide_rows
-from qkv.scripts.data.splits.duplicates import text_sketches
-from qkv.scripts.data.text_columns import as_object, check_chain, label_column
+from qkv.scripts.data.text_columns import as_object, check_chain, read_chains
 from qkv.scripts.data.tokenization import config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.fold_scores import fold_counts, superposed
@@ -96,17 +93,10 @@ class ProteinFolding(Task):
 
 
 def read_folded(recipe: Recipe) -> FoldedChains:
-    """Read chains and positions, the columns `text.column` and `text.label`; ValueError where one is missing."""
-    column, label = recipe.text.column, label_column(recipe, "coordinates")
-    tables, facts = valid_tables(recipe, {(column, label): atoms_of})
-    chains = {name: list(map(check_protein, table[column])) for name, table in tables.items()}
-    targets = {
-        name: [each if isinstance(each, str) else json.dumps(each) for each in table[label]]
-        for name, table in tables.items()
-    }
-    division = divide_rows(text_sketches(chains), recipe, tables)
-    lists: dict[str, Any] = {"texts": division.of_lists(chains), "targets": division.of_lists(targets)}
-    return FoldedChains(**facts, **lists, report=division.report)
+    """Read chains and the positions of their atoms."""
+    return FoldedChains(
+        **read_chains(recipe, "coordinates", atoms_of, lambda each: each if isinstance(each, str) else json.dumps(each))
+    )
 
 
 def check_protein(value: Any) -> str:

@@ -2,40 +2,12 @@
 
 from collections.abc import Sequence
 
+from qkv.scripts.common.files import table
 from qkv.scripts.common.phases import say_once
 from qkv.scripts.common.words import nearest
 from qkv.scripts.recipes.fields.keys import config_meanings, recipe_fields
 
-ALIASES = {
-    "lr": "learning_rate",
-    "train_batch_size": "batch_size",
-    "steps": "max_steps",
-    "num_train_epochs": "epochs",
-    "gradient_accumulation_steps": "accumulate",
-    "grad_clip": "max_grad_norm",
-    "lr_scheduler_type": "schedule",
-    "warmup": "warmup_steps",
-    "output_dir": "out",
-    "torch_compile": "compile",
-    "dataset": "data",
-    "model_name_or_path": "init",
-    "num_workers": "workers",
-    "save_steps": "save_every",
-    "eval_steps": "eval_every",
-    "logging_steps": "log_every",
-    "save_total_limit": "keep",
-    "report_to": "tracker",
-    "metric_for_best_model": "watch",
-    "early_stopping_patience": "patience",
-    "max_length": "text.length",
-    "d_model": "model.hidden_size",
-    "layers": "model.num_hidden_layers",
-    "heads": "model.num_attention_heads",
-    "kv_heads": "model.num_key_value_heads",
-    "d_ff": "model.intermediate_size",
-    "activation": "model.hidden_act",
-    "dropout": "model.embedding_dropout model.attention_dropout model.residual_dropout",
-}
+ALIASES: dict[str, str] = table(__file__)
 SIMILAR = 0.76  # least similarity, from 0 to 1, of a suggested key
 
 
