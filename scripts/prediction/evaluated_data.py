@@ -13,7 +13,7 @@ import numpy as np
 
 from qkv.scripts.common.environment import is_local
 from qkv.scripts.common.phases import say
-from qkv.scripts.data.columns import LOCATED, NAMES
+from qkv.scripts.data.columns import KNOWN, LOCATED, NAMES
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.local_files import found_files
 from qkv.scripts.data.read_report import counted
@@ -28,20 +28,10 @@ from qkv.scripts.tasks.task import Task, fingerprint_of
 
 PART = 20_000  # rows of a table that are in memory at a time
 ANY_BUT_ALL = 1 - 1e-9  # the share of bad records that leaves a row to evaluate
-TEXTS, CAPTIONS = {"column": [*NAMES["text"], *NAMES["source"]]}, {"column": NAMES["text"]}
 # The usual names of columns, by task and by the field of a recipe that names them.
-USUAL: dict[str, dict[str, list[str]]] = {
-    "text-generation": TEXTS,
-    "fill-mask": TEXTS,
-    "text-classification": TEXTS | {"label": [*NAMES["class"], *NAMES["number"]]},
-    "token-classification": {"column": NAMES["words"], "label": NAMES["tags"]},
-    "translation": {"column": [*NAMES["source"], *NAMES["text"]], "target": NAMES["target"]},
-    ANSWERS: {"column": NAMES["context"], "pair": NAMES["question"], "label": NAMES["answers"]},
-    CONTACTS: {"column": NAMES["chain"], "label": ["structure"]},
-    FOLDS: {"column": NAMES["chain"], "label": NAMES["coordinates"]},
-    "image-classification": {"label": NAMES["class"]},
-    "zero-shot-image-classification": CAPTIONS,
-    "automatic-speech-recognition": CAPTIONS,
+USUAL = {
+    task: {field: [name for role in roles for name in NAMES[role]] for field, roles in fields.items()}
+    for task, fields in KNOWN["evaluated"].items()
 }
 
 

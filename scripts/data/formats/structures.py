@@ -8,28 +8,19 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers.models.esm.openfold_utils import residue_constants
 
+from qkv.scripts.common.files import table
 from qkv.scripts.data.examples import Record
 
 BACKBONE = ("N", "CA", "C")
 LETTERS = residue_constants.restype_3to1 | {"MSE": "M"}  # selenomethionine, by which many structures are solved
 NAMES = residue_constants.restype_name_to_atom14_names | {"MSE": residue_constants.restype_name_to_atom14_names["MET"]}
+FIELDS = table(__file__)
 CELLS = re.compile(r"'[^']*'(?=\s)|\"[^\"]*\"(?=\s)|\S+")  # of a row of mmCIF
-
-
-class Atom(NamedTuple):
-    """A line of a structure: `number` and `insertion` name the residue in its chain, `is_polymer` no HETATM."""
-
-    chain: str
-    number: int
-    insertion: str
-    residue: str
-    name: str
-    position: list[float]
-    is_polymer: bool
+Atom = dict[str, str]  # its fields: `number` and `insertion` name the residue in its chain, `group` is ATOM or HETATM
 
 
 def structure_rows(path: Path, lines: Iterable[str]) -> Iterator[Record]:
@@ -40,18 +31,21 @@ def structure_rows(path: Path, lines: Iterable[str]) -> Iterator[Record]:
     """
     chains: dict[str, dict[Any, tuple[Atom, dict[str, list[float]]]]] = defaultdict(dict)
     for atom in cif_atoms(lines) if path.suffix.lower() in (".cif", ".mmcif") else pdb_atoms(lines):
-        _, atoms = chains[atom.chain].setdefault((atom.number, atom.insertion), (atom, {}))
-        atoms.setdefault(atom.name, atom.position)
+        place = int(atom["number"]), atom["insertion"]
+        _, atoms = chains[atom["chain"]].setdefault(place, (atom, {}))
+        position = [float(atom[axis]) for axis in "xyz"]
+        atoms.setdefault(atom["name"], position)
     for name, every in chains.items():
         letters, positions, last = "", list[Any](), None
         for first, atoms in every.values():
-            if not first.is_polymer and not {*BACKBONE} <= atoms.keys():
+            if first["group"] == "HETATM" and not {*BACKBONE} <= atoms.keys():
                 continue
-            missing = 0 if last is None else max(first.number - last - 1, 0)
-            letters += "X" * missing + LETTERS.get(first.residue, "X")
-            names = NAMES.get(first.residue, BACKBONE)
+            number, residue = int(first["number"]), first["residue"]
+            missing = 0 if last is None else max(number - last - 1, 0)
+            letters += "X" * missing + LETTERS.get(residue, "X")
+            names = NAMES.get(residue, BACKBONE)
             positions += [[]] * missing + [[atoms.get(each) for each in names if each]]
-            last = first.number
+            last = number
         if {*letters} - {"X"}:
             yield {"id": f"{path.stem}_{name}", "sequence": letters, "coordinates": json.dumps(positions)}
 
@@ -62,10 +56,7 @@ def pdb_atoms(lines: Iterable[str]) -> Iterator[Atom]:
         if line.startswith("ENDMDL"):
             return
         if line.startswith(("ATOM", "HETATM")):
-            position = [float(line[start : start + 8]) for start in (30, 38, 46)]
-            texts = (line[22:26], line[26], line[17:20], line[12:16])
-            number, insertion, residue, name = map(str.strip, texts)
-            yield Atom(line[21].strip(), int(number), insertion, residue, name, position, line.startswith("ATOM"))
+            yield {field: line[slice(*place)].strip() for field, place in FIELDS["pdb"].items()}
 
 
 def cif_atoms(lines: Iterable[str]) -> Iterator[Atom]:
@@ -79,8 +70,5 @@ def cif_atoms(lines: Iterable[str]) -> Iterator[Atom]:
             models.add(row.get("pdbx_PDB_model_num", ""))
             if len(models) > 1:
                 return
-            position = [float(row[f"Cartn_{axis}"]) for axis in "xyz"]
             insertion = row.get("pdbx_PDB_ins_code", "?").strip("?.")
-            number, residue, name = int(row["auth_seq_id"]), row["label_comp_id"], row["label_atom_id"].strip('"')
-            is_polymer = row["group_PDB"] == "ATOM"
-            yield Atom(row["auth_asym_id"], number, insertion, residue, name, position, is_polymer)
+            yield {field: row[name] for field, name in FIELDS["cif"].items()} | {"insertion": insertion}
