@@ -9,26 +9,15 @@ from typing import Any
 
 from torch import nn
 
+from qkv.scripts.common.files import table
+
 Indices = int | slice | Sequence[int] | None
 Layers = Indices | Mapping[str, Indices]
-# Kinds of our modules by the name of a class or base class: a published copy defines its classes again.
-KINDS = {
-    "GatedDeltaAttention": "gated_delta",
-    "LinearSelfAttention": "linear",
-    "LinearCrossAttention": "linear",
-    "AlignedDecoder": "recurrent",
-    "GlobalSelfAttention": "global",
-    "AxialAttention": "axial",
-}
+TABLES = table(__file__)
+KINDS: dict[str, str] = TABLES["kinds"]
+STACKS: dict[str, str] = TABLES["stacks"]
 # Attention in a model of pairs beside that of residues: along columns of an alignment, around triangles.
 AXES = {"column_attn": "column", "starting.attention": "starting", "ending.attention": "ending"}
-# Stacks by a part of the path of their modules; the first match counts.
-STACKS = {
-    r"text_model|text_encoder|language_model": "text",
-    r"vision_model|vision_tower|image_encoder|visual": "image",
-    r"decoder": "decoder",
-    r"encoder": "encoder",
-}
 CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
 
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from qkv.scripts.common.files import table
 from qkv.scripts.common.words import did_you_mean
-
-TOKENS, ROWS, PAIRS, PATCHES = ({"labels": "T"}, {"labels": "B"}, {"labels": "P"}, {"bool_masked_pos": "N"})
 
 
 @dataclass(frozen=True)
@@ -38,48 +37,10 @@ class Head:
         return media.get(self.inputs, "text")
 
 
-def pipelined(ending: str, task: str, inputs: str, targets: dict[str, str] | None = None) -> Head:
-    """Describe a head whose Auto class has its ending, and whose task is one of the Hub with a pipeline."""
-    return Head(ending, f"AutoModel{ending}", task, task, inputs, targets or {})
-
-
-# An official class of several Auto classes is loaded by the first; a preset of several heads is planned with the first.
-HEADS = (
-    pipelined("ForCausalLM", "text-generation", "text", TOKENS),
-    Head("ForConditionalGeneration", "AutoModelForSeq2SeqLM", "translation", None, "text", TOKENS, has_pipeline=False),
-    Head("ForDistancePrediction", "AutoModel", targets=PAIRS, has_pipeline=False),
-    pipelined("ForMaskedLM", "fill-mask", "text", TOKENS),
-    pipelined("ForSequenceClassification", "text-classification", "text", ROWS),
-    pipelined("ForTokenClassification", "token-classification", "text", TOKENS),
-    Head("ForQuestionAnswering", "AutoModelForQuestionAnswering", "question-answering", "question-answering", "text",
-         {"start_positions": "B", "end_positions": "B"}, has_pipeline=False),
-    Head("ForMultipleChoice", "AutoModelForMultipleChoice", "", "multiple-choice", "choice", ROWS, has_pipeline=False),
-    pipelined("ForImageClassification", "image-classification", "image", ROWS),
-    Head("ForMaskedImageModeling", "AutoModelForMaskedImageModeling", "", None, "image", PATCHES, has_pipeline=False),
-    Head("DualEncoderModel", "AutoModelForZeroShotImageClassification", "zero-shot-image-classification",
-         "zero-shot-image-classification", "pair"),
-    pipelined("ForObjectDetection", "object-detection", "scene"),
-    pipelined("ForSpeechSeq2Seq", "automatic-speech-recognition", "audio"),
-    pipelined("ForCTC", "automatic-speech-recognition", "ctc"),
-    Head("ForReplacedTokenDetection", "AutoModelForPreTraining", "", None, "text", TOKENS, has_pipeline=False),
-    Head("ForPreTraining", "AutoModelForPreTraining", "", None, "text", {"labels": "T", "next_sentence_label": "B"},
-         has_pipeline=False),
-    Head("ForContactPrediction", "AutoModel", "contact-prediction", None, "text", PAIRS, has_pipeline=False),
-    Head("FoldingModel", "AutoModel", "protein-folding", None, "text", {"labels": "A"}, has_pipeline=False),
-    Head("Model", "AutoModel", "", "feature-extraction", has_pipeline=False),
-    Head("TextEncoder", "AutoModelForTextEncoding", "", "feature-extraction", has_pipeline=False),
-)  # fmt: skip
-
-
-# Words of `task=` for the tasks of heads, and for kinds of text classification.
-WORDS = {
-    "causal-lm": "text-generation", "chat": "text-generation", "masked-lm": "fill-mask", "seq2seq": "translation",
-    "regression": "text-classification",
-    "multi-label": "text-classification", "captions": "zero-shot-image-classification",
-    "speech-recognition": "automatic-speech-recognition", "denoising": "translation",
-}  # fmt: skip
-# Words of `task=` that fields of `text` imply.
-IMPLIED = {"corruption": "denoising", "task": "seq2seq", "messages": "chat"}
+TABLES = table(__file__)
+HEADS = tuple(Head(**row) for row in TABLES["heads"])
+WORDS: dict[str, str] = TABLES["words"]
+IMPLIED: dict[str, str] = TABLES["implied"]
 
 
 def head_for(task: str) -> Head:

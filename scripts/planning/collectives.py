@@ -10,18 +10,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# By operator: the collective, the place of the whole tensor (an argument, or -1 for the result), and of the group.
-OPERATORS = {
-    "c10d.allreduce_": ("all-reduce", 0, 1),
-    "c10d._allgather_base_": ("all-gather", 0, 2),
-    "c10d._reduce_scatter_base_": ("reduce-scatter", 1, 2),
-    "_c10d_functional.all_reduce": ("all-reduce", 0, 2),
-    "_c10d_functional.all_reduce_": ("all-reduce", 0, 2),
-    "_c10d_functional.all_gather_into_tensor": ("all-gather", -1, 2),
-    "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0, 3),
-}
-# Times that a ring of n devices sends (n - 1) / n of the whole tensor.
-ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
+from qkv.scripts.common.files import table
+
+TABLES = table(__file__)
+OPERATORS: dict[str, tuple[str, int, int]] = TABLES["operators"]
+ROUNDS: dict[str, int] = TABLES["rounds"]
 
 
 @dataclass

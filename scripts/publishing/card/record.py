@@ -9,6 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.scripts.common.environment import public_command
+from qkv.scripts.common.files import table
 from qkv.scripts.data.tokenization import is_much, truncated_sentence
 from qkv.scripts.publishing.card.model import OF_CHAINS, CardModel
 from qkv.scripts.recipes.fields.keys import GROUPS
@@ -17,14 +18,7 @@ Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card, and those that act on example data alone.
 ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset", "card")
 OF_EXAMPLES = ("text.made", "text.symbols")
-# The task by another name, on cards of own data.
-LEARNT = {
-    "automatic-speech-recognition": "Speech recognition",
-    "fill-mask": "Masked language modeling",
-    "text-generation": "Causal language modeling",
-    "translation": "Text-to-text generation",
-    "zero-shot-image-classification": "Contrastive learning of images and texts",
-}
+LEARNT: dict[str, str] = table(__file__)
 SHOWN = 20  # classes on a card
 
 
