@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .context import NO_CONTEXT, LayerContext
+from .context import NO_CONTEXT, LayerContext, Projected
 from .kernel import by_mask, eager_attention, score_bias
 from .normalization import NORMS
 from .position.hooks import apply_rotation
@@ -105,8 +105,7 @@ class SelfAttention(Attention):
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         options = {"dropout": self.dropout, "sliding_window": self.sliding_window, **context.options}
-        value = self.value(hidden)
-        query, key = self.placed(hidden, context)
+        query, key, value = (context.project or type(self).projected)(self, hidden, context)
         key, value = self.remember(key, value, context.cache, options)
         backend = context.backend or self.config._attn_implementation
         bias = score_bias(context.position.bias, query, backend)
@@ -117,6 +116,11 @@ class SelfAttention(Attention):
             self, query, key, value, context.mask, scaling=self.scaling, position_bias=bias, **options
         )
         return self.output(join_heads(mixed, query), context.select(hidden)), weights
+
+    def projected(self, hidden: Tensor, context: LayerContext) -> Projected:
+        """Project to heads, queries and keys with positions: (B, T, D) -> (B, H, T, K), 2 x (B, G, T, K)."""
+        value = self.value(hidden)
+        return *self.placed(hidden, context), value
 
     def placed(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
         """Project queries and keys and give them their positions: (B, T, D) -> (B, H, T, K), (B, G, T, K)."""

@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, S keys or memory, D hidden_size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -11,6 +11,9 @@ from transformers.cache_utils import Cache
 
 from .masks.masking import Mask
 from .position.hooks import NO_POSITION, PositionState
+
+Projected = tuple[Tensor, Tensor, Tensor]
+Projection = Callable[..., Projected]
 
 
 class Memory(NamedTuple):
@@ -24,7 +27,7 @@ class Memory(NamedTuple):
 class LayerContext(NamedTuple):
     """Inputs of a layer besides hidden states; a tuple, in which `device_map`, FSDP and dynamo find tensors.
 
-    `queries` is the index of the tokens that the layer computes, None for all; `options` are those of backends.
+    `queries` is the index of tokens to compute, None for all, `options` are for backends, `project` for `projected`.
     """
 
     mask: Mask = None
@@ -35,6 +38,7 @@ class LayerContext(NamedTuple):
     weights: bool = False
     queries: Tensor | None = None
     options: Mapping[str, object] = {}
+    project: Projection | None = None
 
     def select(self, hidden: Tensor) -> Tensor:
         """Return the tokens that the layer computes: (B, T, D) -> (B, tokens, D)."""

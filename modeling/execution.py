@@ -19,7 +19,7 @@ from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_length, check_position_ids, check_stack_inputs
 from .checks.keywords import check_keywords, layer_cache
 from .checks.pipeline_stage import cache_of_stage
-from .context import LayerContext, Memory
+from .context import LayerContext, Memory, Projection
 from .kernel import attention_backend, records_states, wants_weights
 from .kernels.state_cache import hold_states
 from .masks.masking import AttentionMasks, Mask, MaskBuilder, build_mask, build_masks, build_memory_mask
@@ -37,6 +37,8 @@ class StackParts(Protocol):
     gradient_checkpointing: bool
     forward: Callable[..., object]
     remove_padding: bool | None
+    one_product: bool | None
+    cudnn_first: bool | None
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Plan:
         inputs, position = self.inputs, self.stack.position
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
+        project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
         query_key = position.query_key(self.embedded._replace(hidden=hidden))
         patterns, contexts = self.config.layer_patterns, {}
         for layer, pattern in enumerate(patterns):
@@ -139,7 +142,7 @@ class Plan:
                 continue
             rotation = position.rotation(self.positions, hidden.dtype, pattern)
             state = PositionState(rotation, query_key, inputs.memory.position, self.bias(pattern, layer))
-            contexts[pattern] = LayerContext(self.mask(pattern), state, *given)
+            contexts[pattern] = LayerContext(self.mask(pattern), state, *given, project)
         return [contexts[pattern] for pattern in patterns]
 
     def mask(self, pattern: str) -> Mask:
@@ -154,6 +157,7 @@ class Plan:
 # Faster ways, asked in order; functions that return {module: its stand-in} for a model.
 StandIns = Mapping[nn.Module, Callable[..., Any]]
 PLANS: list[type[Plan]] = []
+PROJECTIONS: list[Callable[[StackParts, StackInputs], Projection | None]] = []
 STAND_INS: list[Callable[[nn.Module], StandIns]] = []
 STANDING_IN: ContextVar[StandIns | None] = ContextVar("standing_in", default=None)
 

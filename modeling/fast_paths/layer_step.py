@@ -20,7 +20,8 @@ from ..context import LayerContext
 from ..feed_forward import FEED_FORWARDS
 from ..layer import LAYERS, Layer, ParallelLayer
 from ..normalization import NORMS, Residual
-from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
+from ..position.hooks import PositionState
+from .one_product import placed_heads
 from .weight_copies import is_bare, product_of
 
 Function = Callable[[Tensor], Tensor]
@@ -84,29 +85,13 @@ class SelfAttentionStep:
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, state: PositionState, cache: Cache) -> Tensor:
         heads = self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim)
-        if self.norms is None and state.rotation is None:
-            query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
-        else:
-            query, key, value = self.placed(heads, state.rotation)
+        query, key, value = placed_heads(heads, self.sizes, self.norms, state.rotation)
         if isinstance(cache, EncoderDecoderCache):
             cache = cache.self_attention_cache
         key, value = cache.update(key, value, self.index)
         if state.bias is not None:
             mask = with_mask(state.bias, mask)
         return self.project_out(mix_heads(query, key, value, mask, self.scale))
-
-    def placed(self, heads: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return normed and rotated queries and keys, and values: (B, H + 2 G, 1, K) -> (B, H or G, 1, K) each."""
-        if rotation is not None and self.norms is None and rotation.query is rotation.key:
-            count = self.sizes[0] + self.sizes[1]
-            query_key, value = torch.split_with_sizes(heads, (count, self.sizes[2]), 1)
-            query, key = torch.split_with_sizes(rotate(query_key, *rotation.query), self.sizes[:2], 1)
-            return query, key, value
-        query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
-        if self.norms is not None:
-            query, key = self.norms[0](query), self.norms[1](key)
-        query, key = apply_rotation(query, key, rotation)
-        return query, key, value
 
 
 class CrossAttentionStep:

@@ -23,6 +23,7 @@ from ..kernel import AttentionFunction, computed_dtype
 from ..masks.masking import AttentionMasks, Mask, SparseMask
 from ..position.hooks import Embedded
 from ..position.token_layout import NO_PACKING, Packing, document_starts, first_layers
+from .cudnn_first import CudnnPlan
 from .unpadding import takes_rows
 
 
@@ -237,7 +238,8 @@ class VarlenPlan(Plan):
             return None
         whole = packed.index is None and packed.documents == hidden.shape[0] and packing.position_ids is None
         if whole and "sliding" not in stack.config.layer_patterns:  # marks that hide nothing would cost a dense mask
-            return Plan(stack, replace(inputs, embedded=inputs.embedded._replace(padding_mask=None)))
+            whole_inputs = replace(inputs, embedded=inputs.embedded._replace(padding_mask=None))
+            return CudnnPlan.of(stack, whole_inputs) or Plan(stack, whole_inputs)
         return cls(stack, inputs, VarlenBatch(packed, read, kernel))
 
     @property

@@ -5,7 +5,7 @@ Shapes: B batch, N outputs and M inputs of a linear map, R rows.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -85,7 +85,7 @@ def joint_bias(maps: Sequence[LinearMap]) -> Tensor | None:
     """Return the biases of maps one after another, zeros for a map without one; None where none has one."""
     if all(bias is None for _, bias in maps):
         return None
-    return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in maps]).detach()
+    return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in maps])
 
 
 def probe(maps: Sequence[LinearMap]) -> Tensor:
@@ -108,8 +108,12 @@ def is_plain(hidden: Tensor) -> bool:
 
 def can_copy(linear: nn.Module) -> bool:
     """Return True for a linear map of stock PyTorch whose weight is on the CPU in single precision."""
-    weight = linear.weight if type(linear) is nn.Linear else None
-    return type(weight) is nn.Parameter and weight.device.type == "cpu" and weight.dtype == torch.float32
+    return is_stock(linear) and linear.weight.device.type == "cpu" and linear.weight.dtype == torch.float32
+
+
+def is_stock(linear: nn.Module) -> TypeGuard[nn.Linear]:
+    """Return True for a linear map of stock PyTorch that nothing adapts, quantizes, shards or watches."""
+    return type(linear) is nn.Linear and type(linear.weight) is nn.Parameter and is_bare(linear)
 
 
 # Copies by the module that has the maps, outside the model, so that they are neither saved nor moved.
@@ -141,12 +145,13 @@ class LinearStep:
 
 def is_bare(module: nn.Module) -> bool:
     """Return True for a module without hooks, whose forward is not replaced."""
-    return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return not ("forward" in vars(module) or any(hooks))
 
 
 def width_of_copies(model: nn.Module) -> int:
     """Return how many outputs for each input a map has that gets a copy: fewer in a model of fewer bytes."""
-    linears = [cast(nn.Linear, each) for each in model.modules() if is_bare(each) and can_copy(each)]
+    linears = [cast(nn.Linear, each) for each in model.modules() if can_copy(each)]
     size = sum(each.weight.nbytes for each in linears)
     return 1 if size <= MOST_COPIED else WIDE
 
@@ -154,4 +159,4 @@ def width_of_copies(model: nn.Module) -> int:
 def head_steps(model: Any) -> dict[nn.Module, LinearStep]:
     """Return a step for the linear map that scores the vocabulary, unless there is something around it."""
     head = model.get_output_embeddings()
-    return {head: LinearStep(head, width_of_copies(model))} if can_copy(head) and is_bare(head) else {}
+    return {head: LinearStep(head, width_of_copies(model))} if can_copy(head) else {}

@@ -6,6 +6,7 @@ import warnings
 from argparse import Namespace
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import filter as matching
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def read_settings(arguments: Namespace) -> Settings:
 def check_all_run(contenders: list[str], workloads: list[Workload]) -> None:
     """Raise ValueError for a contender that is asked for and runs none of the workloads."""
     for name in contenders:
-        if not any(CONTENDERS[name].has(workload) for workload in workloads):
+        if not any(CONTENDERS[each].has(workload) for each in matching(CONTENDERS, name) for workload in workloads):
             raise ValueError(f"{name} runs none of these workloads; benchmark --list names its workloads")
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import tiny
 from qkv.configuration.axes import KernelName, PatternName, PositionName
 from qkv.modeling import execution
-from qkv.modeling.fast_paths import varlen
+from qkv.modeling.fast_paths import one_product, varlen
 from qkv.modeling.fast_paths.varlen import VarlenPlan
 from qkv.modeling.heads.chunked_loss import ChunkedCrossEntropy
 from qkv.modeling.kernels import gated_delta
@@ -170,3 +170,26 @@ def test_packed_is_taken() -> None:
     ):
         model(**{name: each.cuda() for name, each in batch_of("encoder", MASKS["right"]).items()})
     assert taken
+
+
+@HALVES
+@pytest.mark.parametrize("size", [64, 80, 128])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_paths_that_were_not_measured_err_no_more_than_stock(groups: int, size: int, dtype: torch.dtype) -> None:
+    model, inputs = (
+        build("decoder", position="rope", head_dim=size, num_key_value_heads=groups),
+        batch_of("decoder", None),
+    )
+    found = [learned(copy.deepcopy(model), inputs, dtype=each) for each in (torch.float64, dtype)]
+    model.model.one_product = model.model.cudnn_first = True
+    with mock.patch.object(one_product, "placed_heads", mock.Mock(wraps=one_product.placed_heads)) as joint:
+        assert distance(learned(model, inputs, dtype=dtype), found[0]) <= 2 * distance(found[1], found[0])
+    assert joint.called
+
+
+def test_cudnn_computes_what_it_is_first_for() -> None:
+    model = build("decoder", position="rope", head_dim=64).cuda().bfloat16()
+    model.model.cudnn_first = True
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        model(**{name: each.cuda() for name, each in batch_of("decoder", None).items()}, use_cache=False)
+    assert any("cudnn_attention" in each.key for each in profile.key_averages())

@@ -23,10 +23,11 @@ def packed_row() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("given", ["rows", "packed"])
+@pytest.mark.parametrize("given", ["rows", "packed", "unmeasured paths"])
 def test_a_training_step_does_not_wait(given: str, *, compiled: bool) -> None:
     model = build("decoder", position="rope").cuda().bfloat16().train()
     model.remove_padding = True
+    model.model.one_product = model.model.cudnn_first = given == "unmeasured paths"
     inputs = packed_row() if given == "packed" else moved(batch_of("decoder", None), "cuda")
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     run = torch.compile(model) if compiled else model

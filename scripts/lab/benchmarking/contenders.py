@@ -3,6 +3,8 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import filter as matching
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,12 +26,13 @@ OURS, THEIRS = "qkv", "transformers"
 
 @dataclass(frozen=True)
 class Contender:
-    """A program, how it takes over a stock model, the models it has (all, where none is named), and if it compiles."""
+    """A program, how it takes over a stock model, the models it has (all by default), if it compiles, must be asked."""
 
     about: str
     take_over: Callable[[PreTrainedModel, Workload], Candidate]
     runs: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     compiled: bool = False
+    asked: bool = False
 
     def has(self, workload: Workload) -> bool:
         """Tell whether it can run a workload."""
@@ -41,9 +44,11 @@ class Contender:
 BERTS: Mapping[str, Sequence[Step]] = {"BertForMaskedLM": ["train"], "BertModel": ["encode"]}
 
 
-def ours(stock: PreTrainedModel, workload: Workload) -> Candidate:
-    """Convert a stock model to qkv."""
+def ours(stock: PreTrainedModel, workload: Workload, opened: Sequence[str] = ()) -> Candidate:
+    """Convert a stock model to qkv, and open fast paths of its stack that are closed until they are measured."""
     model = qkv.from_transformers(stock)
+    for path in opened:
+        setattr(model.base_model, path, True)
     table = chosen(official_conversions(stock), stock.config).rows
     return Candidate(model, lambda gradients: convert(table, gradients, model.config, reading=True))
 
@@ -76,14 +81,25 @@ CONTENDERS = {
         "the library's ViT, installed with qkv[benchmark]", timm_vit, {"ViTForImageClassification": ["train", "encode"]}
     ),
 }
+# Fast paths that no GPU was measured with: what these contenders show decides whether they are open by default.
+PATHS = {"one-product": ["one_product"], "cudnn-first": ["cudnn_first"], "both-paths": ["one_product", "cudnn_first"]}
+CAUSAL: Mapping[str, Sequence[Step]] = {"GPT2LMHeadModel": ["train"], "LlamaForCausalLM": ["train"]}
+for path, opened in PATHS.items():
+    about, take_over = f"this package with {' and '.join(opened)}", partial(ours, opened=opened)
+    CONTENDERS[f"qkv-{path}"] = Contender(about, take_over, CAUSAL, asked=True)
+    CONTENDERS[f"qkv-{path}-compiled"] = Contender(f"{about}, compiled", take_over, CAUSAL, compiled=True, asked=True)
 
 
 def chosen_contenders(words: Sequence[str]) -> list[str]:
-    """Return the contenders of that name, or all; transformers is always among them, for it is what others equal."""
+    """Return the contenders that names or patterns mean, without one all that need not be asked for.
+
+    transformers is always among them, for it is what others equal.
+    """
     for word in words:
-        if word not in CONTENDERS:
+        if not matching(CONTENDERS, word):
             raise ValueError(f"there is no contender {word!r}; {did_you_mean(word, [*CONTENDERS], 'contenders')}")
-    return [name for name in CONTENDERS if not words or name in words or name == THEIRS]
+    meant = {name for word in words for name in matching(CONTENDERS, word)}
+    return [name for name, each in CONTENDERS.items() if name in meant or name == THEIRS or not (words or each.asked)]
 
 
 def stock_model(workload: Workload, seed: int, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

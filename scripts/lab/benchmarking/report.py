@@ -7,12 +7,12 @@ from typing import Any
 
 from qkv.scripts.common.tables import scaled
 from qkv.scripts.common.templates import render
+from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, OURS, THEIRS
 from qkv.scripts.lab.benchmarking.timing import ratios
 from qkv.scripts.lab.benchmarking.work import least_seconds
 from qkv.scripts.lab.benchmarking.workloads import read_workloads
 
 Record = dict[str, Any]
-OURS, THEIRS = "qkv", "transformers"
 
 
 def columns(workload: Record, machine: Record) -> list[dict[str, str]]:
@@ -119,7 +119,10 @@ def page(record: Record) -> str:
         name: scaled(machine[name], unit) for name, unit in (("gemm_flops", "FLOP/s"), ("bandwidth_bytes", "B/s"))
     }
     tables = {name: columns(workload, machine) for name, workload in in_order(record["workloads"]).items()}
-    due = [name for name, each in read_workloads().items() if each.device == machine.get("device", "cpu")]
-    missing = [name for name in due if name not in record["workloads"]]
+    due = {name: each for name, each in read_workloads().items() if each.device == machine.get("device", "cpu")}
+    missing = [name for name in due if name not in tables]
+    for name in sorted(due.keys() & tables):
+        asked = {who for who, each in CONTENDERS.items() if each.asked and each.has(due[name])}
+        missing += [f"{name} by {who}" for who in sorted(asked - record["workloads"][name]["contenders"].keys())]
     given = {"record": record, "summary": summary(record), "tables": tables, "limits": limits, "missing": missing}
     return render(Path(__file__).with_name("page.md.j2"), **given)

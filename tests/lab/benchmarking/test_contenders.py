@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qkv.scripts.lab.benchmarking.batches import batch
-from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, candidate
+from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, PATHS, THEIRS, candidate, chosen_contenders
 from qkv.scripts.lab.benchmarking.equality import check_equal, evidence, gradients
 from qkv.scripts.lab.benchmarking.timm_vit import row_of
 from tiny_workloads import RUN, WORKLOADS, stock, tiny
@@ -12,7 +12,7 @@ from tiny_workloads import RUN, WORKLOADS, stock, tiny
 # Contenders with models of their own, on each kind of workload that they have; timm is in no environment of the tests.
 OTHERS = [
     (name, workload)
-    for name in ("x-transformers", "torch-encoder", "plain-decoder")
+    for name in ("x-transformers", "torch-encoder", "plain-decoder", *(f"qkv-{path}" for path in PATHS))
     for workload in RUN
     if CONTENDERS[name].has(WORKLOADS[workload])
 ]
@@ -33,6 +33,15 @@ def test_a_contender_computes_the_same_from_any_weights(name: str, workload: str
     actual = evidence(taken.model, small, inputs, torch.float32)
     differences = check_equal(name, taken, wanted, actual, torch.float32)
     assert max(differences.values(), default=0.0) < 1e-5 and ("gradients" in differences) == (small.step == "train")
+
+
+def test_paths_that_were_not_measured_take_part_where_they_are_asked_for() -> None:
+    asked = {f"qkv-{path}{ending}" for path in PATHS for ending in ("", "-compiled")}
+    assert not asked & {*chosen_contenders([])} and {*chosen_contenders(["qkv*"])} == asked | {
+        "qkv",
+        "qkv-compiled",
+        THEIRS,
+    }
 
 
 def official_name(name: str) -> str:

@@ -54,6 +54,7 @@ def test_a_gpu_has_the_usual_utilisations_and_names_what_was_never_measured() ->
     workload["contenders"]["qkv"]["first_seconds"] = 30.2
     shown = {line["contender"]: (line["MFU"], line["MBU"], line["first calls"]) for line in columns(workload, machine)}
     assert shown == {"qkv": ("40.0 %", "50 %", "30 s"), "transformers": ("20.0 %", "25 %", "")}
-    text = page(record(**{"gpu-decode-1": workload}) | {"machine": machine})
+    text = page(record(**{"gpu-decode-1": workload, "gpu-clm-train-1024": workload}) | {"machine": machine})
     missing = next(line for line in text.splitlines() if line.startswith("Never measured"))
     assert "`gpu-vit-train`" in missing and "gpu-decode-1" not in missing and "mlm-train-small-128" not in text
+    assert "`gpu-clm-train-1024 by qkv-one-product`" in missing and "`gpu-clm-train-1024`" not in missing
