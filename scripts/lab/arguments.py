@@ -68,6 +68,9 @@ def compare_history(parser: ArgumentParser) -> None:
     parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
     help = "measure the costs of long texts again, into the record in OUT"
     parser.add_argument("--lengths", action="store_true", help=help)
+    for part in ("choices", "heads"):
+        help = f"measure {part} again, or those that an interrupted run left, into the record in OUT"
+        parser.add_argument(f"--{part}", action="store_true", help=help)
     parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 

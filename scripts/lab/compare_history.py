@@ -9,7 +9,7 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.lab.history.claims import verdicts
 from qkv.scripts.lab.history.figures import draw
-from qkv.scripts.lab.history.measure import SIZES, measure, measure_lengths_again, measure_steps_again
+from qkv.scripts.lab.history.measure import AGAIN, PARTS, SIZES, measure, measure_part
 from qkv.scripts.lab.history.page import page
 from qkv.scripts.training.record import read_record, write_record
 
@@ -18,16 +18,21 @@ PAGE = "README.md"
 
 def run(arguments: Namespace) -> None:
     """Measure, or read a record, and write the page and figures."""
-    folder = arguments.out
-    command = public_command(arguments.words)
-    if arguments.steps or arguments.lengths or arguments.page:
+    folder, size = arguments.out, "quick" if arguments.quick else "full"
+    command, asked = public_command(arguments.words), {name for name, value in vars(arguments).items() if value is True}
+    parts = PARTS.keys() & asked
+    if parts or asked & {*AGAIN, "page"}:
         record = read(folder)
-        record = measure_steps_again(record, command) if arguments.steps else record
-        record = measure_lengths_again(record, command) if arguments.lengths else record
     else:
         check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        record = measure(SIZES["quick" if arguments.quick else "full"], arguments.seed, command)
+        record, parts = measure(SIZES[size], arguments.seed, command), PARTS.keys()
+    for part in AGAIN.keys() & asked:
+        record = AGAIN[part](record, command)
+    for part in parts:
+        for further in measure_part(record, part, size, command):
+            record = further
+            write_record(folder, record)
     write_record(folder, record)
     publish(record, folder)
     print_table(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
@@ -45,7 +50,7 @@ def read(folder: Path) -> dict[str, Any]:
     """Read a record of this command; ValueError for another one."""
     path = folder / RECORD
     if not path.is_file():
-        raise FileNotFoundError(f"there is no record at {path}; leave --steps, --lengths and --page out to make one")
+        raise FileNotFoundError(f"there is no record at {path}; give --out alone to make one")
     record = read_record(folder)
     if "activations" not in record:
         raise ValueError(f"{path} is no record of compare-history; give its --out")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
 from qkv.scripts.common.files import table
+from qkv.scripts.lab.history import choices, heads
 from qkv.scripts.lab.history.activations import measure_activations
 from qkv.scripts.lab.history.gradients import gradients_by_distance
 from qkv.scripts.lab.history.lengths import measure_stacks
@@ -51,6 +52,9 @@ class Size:
 
 
 SIZES = {name: Size(**amounts) for name, amounts in table(__file__).items()}
+
+# Small models that are measured one by one, so that what was interrupted goes on: how, and their table.
+PARTS = {"choices": (choices.measure_choice, choices.TABLE), "heads": (heads.measure_heads, heads.TABLE)}
 
 
 @contextmanager
@@ -94,6 +98,23 @@ def measure_lengths(size: Size, command: str) -> dict[str, Any]:
     keep_freed_memory(torch.device("cpu"))
     stacks = measure_stacks(size.stack_lengths, size.most_seconds)
     return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
+
+
+def measure_part(record: dict[str, Any], part: str, size: str, command: str) -> Iterator[dict[str, Any]]:
+    """Measure models anew, or those that an interrupted run has left, and yield the record after each."""
+    run, models = PARTS[part]
+    amount, before = models[size], record.get(part, {"amount": None})
+    found = before["found"] if before["amount"] == amount and before["found"].keys() < models["choices"].keys() else {}
+    with one_core():
+        own = {"amount": amount, "command": command, "commit": commit(), "device": device()}
+        for name in (name for name in models["choices"] if name not in found):
+            log(f"{part}: {name}")
+            found = found | {name: [run(models["choices"][name], amount, seed) for seed in amount["seeds"]]}
+            yield record | {part: own | {"found": found}}
+
+
+# Parts of a record that are measured again by themselves.
+AGAIN = {"steps": measure_steps_again, "lengths": measure_lengths_again}
 
 
 @one_core()
