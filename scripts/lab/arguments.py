@@ -55,21 +55,21 @@ def compare_history(parser: ArgumentParser) -> None:
     """Compare an RNN, an RNN with attention and a Transformer, and test the claims about them.
 
     Measures quality, time, gradients and activations by length, and what attention with and without a window, linear
-    attention and recurrence cost on up to 65,536 tokens. Writes a record, pictures, and a page with the documents'
-    claims beside what was measured.
+    attention and recurrence cost on up to 65,536 tokens; design choices and single heads of small models. Writes a
+    record, pictures, a page with the documents' claims beside what was measured, and one of where each of them is.
 
     Example: python -m qkv.scripts.lab compare-history --out runs/history
     """
     parser.add_argument("--out", type=Path, default=Path("runs/history"), help="folder of the results")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data (0)")
     parser.add_argument(
-        "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
+        "--quick", action="store_true", help="take seconds instead of half an hour; the results mean nothing"
     )
     parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
     help = "measure the costs of long texts again, into the record in OUT"
     parser.add_argument("--lengths", action="store_true", help=help)
     for part in ("choices", "heads"):
-        help = f"measure {part} again, or those that an interrupted run left, into the record in OUT"
+        help = f"measure those of the {part} that the record in OUT has not"
         parser.add_argument(f"--{part}", action="store_true", help=help)
     parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 

@@ -9,33 +9,33 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.lab.history.claims import verdicts
 from qkv.scripts.lab.history.figures import draw
-from qkv.scripts.lab.history.measure import AGAIN, PARTS, SIZES, measure, measure_part
+from qkv.scripts.lab.history.measure import SIZES, SMALL_MODELS, measure, measure_again, measure_small_models
 from qkv.scripts.lab.history.page import page
 from qkv.scripts.training.record import read_record, write_record
 
-PAGE = "README.md"
+PAGES = {"README.md": "page.md.j2", "PROMISES.md": "promises.md.j2"}
 
 
 def run(arguments: Namespace) -> None:
     """Measure, or read a record, and write the page and figures."""
     folder, size = arguments.out, "quick" if arguments.quick else "full"
-    command, asked = public_command(arguments.words), {name for name, value in vars(arguments).items() if value is True}
-    parts = PARTS.keys() & asked
-    if parts or asked & {*AGAIN, "page"}:
+    command, words = public_command(arguments.words), vars(arguments)
+    parts = [part for part in SMALL_MODELS if words[part]]
+    if parts or arguments.steps or arguments.lengths or arguments.page:
         record = read(folder)
     else:
         check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        record, parts = measure(SIZES[size], arguments.seed, command), PARTS.keys()
-    for part in AGAIN.keys() & asked:
-        record = AGAIN[part](record, command)
+        record, parts = measure(SIZES[size], arguments.seed, command), list(SMALL_MODELS)
+    for part in (part for part in ("steps", "lengths") if words[part]):
+        record = measure_again(record, part, command)
     for part in parts:
-        for further in measure_part(record, part, size, command):
-            record = further
+        for own in measure_small_models(record.get(part, {}), part, size, command):
+            record[part] = own
             write_record(folder, record)
     write_record(folder, record)
     publish(record, folder)
-    print_table(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
+    print_table(f"claims, {folder}", {one["claim"]: one["verdict"] for one in verdicts(record)})
 
 
 def check_new(folder: Path, seed: int) -> None:
@@ -60,4 +60,5 @@ def read(folder: Path) -> dict[str, Any]:
 def publish(record: dict[str, Any], folder: Path) -> None:
     """Write the page and figures of a record."""
     draw(record, folder)
-    write_atomically(folder / PAGE, page(record))
+    for name, template in PAGES.items():
+        write_atomically(folder / name, page(record, template))

@@ -29,8 +29,7 @@ Batch = dict[str, Tensor]
 def train(model: PreTrainedModel, draw: Callable[[torch.Generator], Batch], steps: int, seed: int, how: Fields) -> None:
     """Train on batches that the seed alone decides, `how` the table says, with a cosine after the warm-up."""
     random = torch.Generator().manual_seed(seed)
-    groups = parameter_groups(model.train(), 0.01)
-    optimizer = torch.optim.AdamW(groups, lr=how["learning_rate"], fused=True)
+    optimizer = torch.optim.AdamW(parameter_groups(model.train(), 0.01), lr=how["learning_rate"], fused=True)
     schedule = get_scheduler("cosine", optimizer, how["warmup"], steps)
     for _ in range(steps):
         model(**draw(random)).loss.backward()
@@ -81,7 +80,9 @@ def measure_choice(choice: Fields, amount: Fields, seed: int) -> dict[str, float
     model, rows, began = build(choice), amount["batch_size"], time.process_time()
     data = texts(amount["longest"])
     known, held = data["train"][: choice.get("texts")], data["test"][: amount["held_out"]]
-    before = attention(model, collate(held)) | {"query_gradient": query_gradient(model, collate(held))}
+    projections = [own for name, own in model.named_parameters() if "q_proj" in name or "k_proj" in name]
+    gradient = nn.utils.get_total_norm(torch.autograd.grad(model.eval()(**collate(held)).loss, projections))
+    before = attention(model, collate(held)) | {"query_gradient": float(gradient)}
 
     def draw(random: torch.Generator) -> Batch:
         return collate([known[n] for n in torch.randint(len(known), (rows,), generator=random)])
@@ -99,20 +100,12 @@ def measure_choice(choice: Fields, amount: Fields, seed: int) -> dict[str, float
 @torch.no_grad()
 def evaluate(model: PreTrainedModel, rows: Sequence[bytes], batch_size: int) -> dict[str, float]:
     """Return the nats of a byte, and the share of bytes that are the likeliest."""
-    logits, targets = [], []
-    for start in range(0, len(rows), batch_size):
-        batch = collate(rows[start : start + batch_size])
-        logits.append(model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1].flatten(0, 1))
-        targets.append(batch["labels"][:, 1:].flatten())
-    scores, right = torch.cat(logits), torch.cat(targets)
+    batches = [collate(rows[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+    logits = [model(one["input_ids"], attention_mask=one["attention_mask"]).logits[:, :-1] for one in batches]
+    scores = torch.cat([one.flatten(0, 1) for one in logits])
+    right = torch.cat([one["labels"][:, 1:].flatten() for one in batches])
     share = (scores.argmax(-1) == right)[right >= 0].double().mean()
     return {"loss": float(F.cross_entropy(scores, right)), "right": float(share)}
-
-
-def query_gradient(model: PreTrainedModel, batch: Batch) -> float:
-    """Return the norm of the gradient of all projections to queries and keys."""
-    projections = [own for name, own in model.named_parameters() if "q_proj" in name or "k_proj" in name]
-    return float(nn.utils.get_total_norm(torch.autograd.grad(model(**batch).loss, projections)))
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from qkv.scripts.lab.history.choices import Batch, Fields, train
 TABLE: dict[str, Any] = table(__file__)
 IDS = {word: number for number, word in enumerate(sorted(set(re.findall("[a-z]+", str(TABLE)))), start=1)}
 CLASS_OF = {word: number for number, words in enumerate(TABLE["classes"].values()) for word in words}
+Sentences = tuple[Batch, Tensor, Tensor]
 # Sentences whose nouns have such a checksum are for tests.
 EVERY = 5
 
@@ -51,9 +52,7 @@ def sentence(frames: Sequence[str], random: torch.Generator, *, held_out: bool) 
             return words
 
 
-def batch(
-    frames: Sequence[str], count: int, random: torch.Generator, *, held_out: bool = False
-) -> tuple[Batch, Tensor, Tensor]:
+def batch(frames: Sequence[str], count: int, random: torch.Generator, *, held_out: bool = False) -> Sentences:
     """Draw sentences; return them, the places of the words that are tagged, and of those that tell the tags: (B,)."""
     rows = [sentence(frames, random, held_out=held_out) for _ in range(count)]
     ids = pad_sequence([torch.tensor([IDS[word.strip("*?")] for word in row]) for row in rows], batch_first=True)

@@ -54,7 +54,7 @@ class Size:
 SIZES = {name: Size(**amounts) for name, amounts in table(__file__).items()}
 
 # Small models that are measured one by one, so that what was interrupted goes on: how, and their table.
-PARTS = {"choices": (choices.measure_choice, choices.TABLE), "heads": (heads.measure_heads, heads.TABLE)}
+SMALL_MODELS = {"choices": (choices.measure_choice, choices.TABLE), "heads": (heads.measure_heads, heads.TABLE)}
 
 
 @contextmanager
@@ -74,9 +74,11 @@ def one_core() -> Iterator[None]:
 
 
 @one_core()
-def measure_steps_again(record: dict[str, Any], command: str) -> dict[str, Any]:
-    """Return a record whose training steps are timed anew."""
+def measure_again(record: dict[str, Any], part: str, command: str) -> dict[str, Any]:
+    """Return a record whose `steps` or `lengths` are measured anew."""
     size = Size(**record["size"])
+    if part == "lengths":
+        return record | {"lengths": measure_lengths(size, command)}
     return record | {"steps": measure_steps(build_models(size.width, record["seed"]), size, command)}
 
 
@@ -87,12 +89,6 @@ def measure_steps(models: dict[str, PreTrainedModel], size: Size, command: str) 
     return {"lengths": list(size.timed_lengths), "models": times, "command": command, "commit": commit()}
 
 
-@one_core()
-def measure_lengths_again(record: dict[str, Any], command: str) -> dict[str, Any]:
-    """Return a record whose stacks of layers are measured by length anew."""
-    return record | {"lengths": measure_lengths(Size(**record["size"]), command)}
-
-
 def measure_lengths(size: Size, command: str) -> dict[str, Any]:
     """Measure stacks of layers by length, as in a training; name the origin, for they can be measured alone."""
     keep_freed_memory(torch.device("cpu"))
@@ -100,21 +96,16 @@ def measure_lengths(size: Size, command: str) -> dict[str, Any]:
     return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
 
 
-def measure_part(record: dict[str, Any], part: str, size: str, command: str) -> Iterator[dict[str, Any]]:
-    """Measure models anew, or those that an interrupted run has left, and yield the record after each."""
-    run, models = PARTS[part]
-    amount, before = models[size], record.get(part, {"amount": None})
-    found = before["found"] if before["amount"] == amount and before["found"].keys() < models["choices"].keys() else {}
+def measure_small_models(before: dict[str, Any], part: str, size: str, command: str) -> Iterator[dict[str, Any]]:
+    """Measure those `choices` or `heads` that this part of a record has not, and yield the part after each."""
+    run, models = SMALL_MODELS[part]
+    found = before["found"] if before.get("amount") == models[size] else {}
+    own = {"amount": models[size], "command": command, "commit": commit()}
     with one_core():
-        own = {"amount": amount, "command": command, "commit": commit(), "device": device()}
         for name in (name for name in models["choices"] if name not in found):
             log(f"{part}: {name}")
-            found = found | {name: [run(models["choices"][name], amount, seed) for seed in amount["seeds"]]}
-            yield record | {part: own | {"found": found}}
-
-
-# Parts of a record that are measured again by themselves.
-AGAIN = {"steps": measure_steps_again, "lengths": measure_lengths_again}
+            found = found | {name: [run(models["choices"][name], models[size], seed) for seed in models[size]["seeds"]]}
+            yield own | {"device": device(), "found": found}
 
 
 @one_core()
