@@ -153,7 +153,9 @@ def in_each_seed(
     one, two = list(figures.values())[0], list(figures.values())[-1]
     if not one or not two:
         return "—", None
-    text = "; ".join(f"{name}: {', '.join(f'{value:.4g}' for value in values)}" for name, values in figures.items())
+    text = "; ".join(
+        f"{name}: {', '.join(f'{round(value, 3):,}' for value in values)}" for name, values in figures.items()
+    )
     return text, min(one) >= at_least and min(map(sub, one, two)) >= by
 
 
