@@ -77,8 +77,8 @@ def collate(rows: Sequence[bytes]) -> Batch:
 def measure_choice(choice: Fields, amount: Fields, seed: int) -> dict[str, float]:
     """Train a choice from a seed, and return its figures, those before training with `_start`."""
     torch.manual_seed(seed)
-    model, rows, began = build(choice), amount["batch_size"], time.process_time()
-    data = texts(amount["longest"])
+    model, rows, data = build(choice), amount["batch_size"], texts(amount["longest"])
+    began = time.process_time()
     known, held = data["train"][: choice.get("texts")], data["test"][: amount["held_out"]]
     projections = [own for name, own in model.named_parameters() if "q_proj" in name or "k_proj" in name]
     gradient = nn.utils.get_total_norm(torch.autograd.grad(model.eval()(**collate(held)).loss, projections))

@@ -34,7 +34,7 @@ def measure_heads(choice: Fields, amount: Fields, seed: int) -> dict[str, float]
     train(model, lambda random: batch(mixed, amount["batch_size"], random)[0], amount["steps"], seed, TABLE["training"])
     random, found = torch.Generator().manual_seed(-1 - seed), {"parameters": float(model.num_parameters())}
     for name, frames in TABLE["frames"].items():
-        figures = look(model.eval(), *batch(frames, amount["held_out"], random, held_out=True))
+        figures = pointing(model.eval(), *batch(frames, amount["held_out"], random, held_out=True))
         found |= {f"{name}_{figure}": value for figure, value in figures.items()}
     return found | {"best_heads": len({value for figure, value in found.items() if figure.endswith("_head")})}
 
@@ -63,7 +63,7 @@ def batch(frames: Sequence[str], count: int, random: torch.Generator, *, held_ou
 
 
 @torch.no_grad()
-def look(model: torch.nn.Module, sentences: Batch, asked: Tensor, told: Tensor) -> dict[str, float]:
+def pointing(model: torch.nn.Module, sentences: Batch, asked: Tensor, told: Tensor) -> dict[str, float]:
     """Return how often the best head of one half of the sentences has its largest weight on that word in the other.
 
     So often a place alone would be right at best, one of the sentence or a distance (`place`), and one drawn evenly
