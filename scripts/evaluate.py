@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -18,13 +19,11 @@ from qkv.scripts.data.read_report import counted
 from qkv.scripts.data.splits.seen import USED, used_in
 from qkv.scripts.data.tokenization import truncated_sentence
 from qkv.scripts.prediction.comparison import METHOD, compare, intervals
-from qkv.scripts.prediction.evaluated_data import run_test, table_test
-from qkv.scripts.prediction.evaluation import Evaluation, evaluate_rows
+from qkv.scripts.prediction.evaluated_data import run_test, table_tests
+from qkv.scripts.prediction.evaluation import Evaluation, evaluate_parts
 from qkv.scripts.prediction.outputs import write_table
 from qkv.scripts.prediction.source import Source, open_source
-from qkv.scripts.tasks.class_scores import NAMES, class_scores
-from qkv.scripts.tasks.metrics import Scores
-from qkv.scripts.tasks.task import fingerprint_of
+from qkv.scripts.tasks.class_scores import NAMES, Scores, class_scores
 
 RESAMPLES, SLOW_RESAMPLES = 1000, 200  # the second where each takes long: COCO's average precision
 MOST_CLASSES = 40  # of a confusion matrix that can still be read
@@ -46,7 +45,7 @@ def run(arguments: Namespace) -> None:
     metrics = measured(title, evaluation, resamples, seed)
     facts = {"command": public_command(arguments.words), "model": without_folder(source.name), "task": source.task,
              "data": {"name": task.data.name if arguments.input is None else without_folder(arguments.input),
-                      "sha256": fingerprint_of(task), "skipped": len(task.data.invalid_records.skipped)},
+                      "sha256": evaluation.sha256, "skipped": len(task.data.invalid_records.skipped)},
              "metrics": metrics, "rows": len(evaluation.rows), "intervals": METHOD, "resamples": resamples,
              "seed": seed, "versions": versions(), "commit": commit()}  # fmt: skip
     facts |= details(evaluation, source, resamples, seed)
@@ -65,13 +64,16 @@ def evaluated(source: Source, arguments: Namespace) -> Evaluation:
     """Evaluate a model on its test split or a table."""
     with phase(f"loading {source.name}"):
         _ = source.model
-    options = arguments.options
-    task = run_test(source, options) if arguments.input is None else table_test(arguments.input, source, options)
+    given, options = arguments.input, arguments.options
+    tasks = [run_test(source, options)] if given is None else table_tests(given, source, options)
+    evaluation = evaluate_parts(source, tasks)
+    task = evaluation.task
     if told := truncated_sentence(task.truncated):
         say(told)
-    if left := counted(Counter(task.data.invalid_records.summary()["reasons"])):
-        say(f"rows left out, which no metric counts: {left}")
-    return evaluate_rows(source, task)
+    if skipped := task.data.invalid_records.skipped:
+        left = counted(Counter(task.data.invalid_records.summary()["reasons"]))
+        say(f"rows left out, which no metric counts: {left}; the first is row {skipped[0]['row']}")
+    return evaluation
 
 
 def measured(title: str, evaluation: Evaluation, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
@@ -103,8 +105,7 @@ def mark_seen(evaluation: Evaluation, seen: list[str], resamples: int, seed: int
     """Mark the rows that a model was trained on, and measure and print the others; empty where there are only those."""
     if len(seen) != len(evaluation.rows):  # a row holds parts of several texts
         return {}
-    for row, name in zip(evaluation.rows, seen, strict=True):
-        row["seen_in"] = name
+    evaluation.rows.marks["seen_in"] = seen
     others = evaluation.of_rows([number for number, name in enumerate(seen) if not name])
     if len(others.rows) in (0, len(seen)):
         return {}
@@ -140,7 +141,7 @@ def write_report(folder: Path, evaluation: Evaluation, facts: dict[str, Any]) ->
         side = 2.5 + 0.45 * len(labels)
         figure = Figure(figsize=(side + 1, side), layout="constrained")
         ConfusionMatrixDisplay.from_predictions(
-            [row["reference"] for row in rows], [row["prediction"] for row in rows], labels=labels, cmap="Blues",
-            ax=figure.subplots(), colorbar=False, xticks_rotation="vertical",
+            [intern(row["reference"]) for row in rows], [intern(row["prediction"]) for row in rows], labels=labels,
+            cmap="Blues", ax=figure.subplots(), colorbar=False, xticks_rotation="vertical",
         )  # fmt: skip
         figure.savefig(folder / "confusion.png", dpi=150)

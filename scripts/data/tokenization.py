@@ -28,6 +28,7 @@ PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
 TYPED = {"mask", "bos"}
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 LONG_WORD = re.compile(r"(\w{1000}|[^\w\s]{1000})")
+PART = 10_000  # texts that are tokenized at a time
 WARNED, FITTING = 0.05, 0.95  # the share of truncated texts that is a warning, and of training texts that should fit
 
 
@@ -192,13 +193,15 @@ def is_trained_here(tokenizer: Any) -> bool:
 
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """Return the ids of each text, with the special tokens of the template."""
-    if not texts:  # of a stream, where all records of a chunk were invalid
-        return []
     if is_trained_here(tokenizer):
         # A text of HTML has <s> and </s>, too. Those of other tokenizers are written into texts on purpose.
         options.setdefault("split_special_tokens", True)
-    rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
-    return [np.asarray(row, dtype=np.int64) for row in rows]
+    rows: list[np.ndarray] = []
+    for start in range(0, len(texts), PART):  # the tokenizer keeps a kilobyte of each text until all are done
+        part = list(texts[start : start + PART])
+        made = tokenizer(part, return_attention_mask=False, verbose=False, **options)["input_ids"]
+        rows += [np.asarray(row, dtype=np.int64) for row in made]
+    return rows
 
 
 def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:

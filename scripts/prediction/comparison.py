@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.stats import binomtest
 from tqdm import tqdm
 
 from qkv.scripts.common.tables import PLAIN
 from qkv.scripts.prediction.evaluation import Evaluation
-from qkv.scripts.tasks.metrics import METRICS, MISSED, SCORERS, parts_by_row
+from qkv.scripts.tasks.class_scores import MISSED
+from qkv.scripts.tasks.metrics import METRICS, SCORERS, parts_by_row
 
 Intervals = dict[str, tuple[float, float]]
 METHOD = "Wilson's for shares of rows, else percentiles of resampled rows"
@@ -85,8 +87,9 @@ def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> I
     count = len(evaluations[0].rows)
     if count > 1:
         measures = [resampled(each) for each in evaluations]
-        draws = np.random.default_rng(seed).integers(0, count, (resamples, count))
-        for chosen in tqdm(draws, unit="resample", disable=None, leave=False):
+        random = np.random.default_rng(seed)
+        for _ in tqdm(range(resamples), unit="resample", disable=None, leave=False):
+            chosen = random.integers(0, count, count)
             yield [measure(chosen) for measure in measures]
 
 
@@ -104,20 +107,19 @@ def intervals_of(resamples: Iterable[Mapping[str, float]]) -> Intervals:
 def resampled(evaluation: Evaluation) -> Callable[[NDArray[np.int64]], dict[str, float]]:
     """Return the function that measures chosen rows, from sums where it can; metrics of the Hub are not resampled."""
     answers = evaluation.answers
-    row_of_answer = np.repeat(np.arange(len(answers)), list(map(len, answers)))
+    ends = np.cumsum([0, *map(len, answers)])  # of the answers of each row
+    of_rows = csr_array((np.ones(ends[-1], np.int64), np.arange(ends[-1]), ends), shape=(len(answers), ends[-1]))
     pairs = list(zip(*(pair for own in answers for pair in own), strict=True))
     sums: dict[str, Any] = {}
     for name in evaluation.task.metrics:
         if made := parts_by_row(name, *pairs) if pairs else None:
-            parts = np.zeros((len(answers), *made[0].shape[1:]), made[0].dtype)
-            np.add.at(parts, row_of_answer, made[0])
-            sums[name] = parts, made[1]
+            sums[name] = (of_rows @ made[0]).T, made[1]
     others = [name for name in evaluation.task.metrics if name in METRICS and name not in sums]
 
     def measure(chosen: NDArray[np.int64]) -> dict[str, float]:
-        values = evaluation.metrics(chosen.tolist(), others)
+        values, weights = evaluation.metrics(chosen, others), np.bincount(chosen, minlength=len(answers))
         for parts, score in sums.values():
-            values |= score(parts[chosen].sum(0))
+            values |= score(parts @ weights)
         return values
 
     return measure

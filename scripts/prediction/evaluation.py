@@ -1,8 +1,12 @@
 """Evaluate a model row by row: answers, references, certainty, and the metrics of any rows."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import pickle
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from os import SEEK_END
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +20,9 @@ from tqdm import tqdm
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.prediction.evaluated_data import count_together
 from qkv.scripts.prediction.source import Source
-from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.tasks.task import Answer, Task, fingerprint_of
 from qkv.scripts.training.evaluation import no_cache
 
 # Tasks whose rows do not see each other in a batch, nor its padding.
@@ -25,20 +30,41 @@ TOGETHER = ["text-generation", "fill-mask", "translation"]
 TOGETHER += ["text-classification", "token-classification", "image-classification"]
 
 
+class Rows(Sequence[Record]):
+    """Rows as a table shows them, in a temporary file: those of a large table do not fit into memory."""
+
+    def __init__(self, file: Any = None, places: Sequence[int] = ()) -> None:
+        self.file = file or TemporaryFile()
+        self.places = array("q", places)
+        self.marks: dict[str, Sequence[Any]] = {}  # further columns
+
+    def append(self, row: Record) -> None:
+        """Write a row."""
+        self.places.append(self.file.seek(0, SEEK_END))
+        pickle.dump(row, self.file)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        self.file.seek(self.places[number])
+        return pickle.load(self.file) | {name: column[number] for name, column in self.marks.items()}
+
+    def chosen(self, numbers: Iterable[int]) -> "Rows":
+        """Return some of the rows."""
+        return Rows(self.file, [self.places[number] for number in numbers])
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """The sums and answers of a model for each row of a test, and the rows as a table shows them."""
+    """The sums (rows, names) and answers of a model for each row of a test, and the rows as a table shows them."""
 
     task: Task
-    sums: list[dict[str, float]]
-    answers: list[list[Answer]]
-    rows: list[Record]
-
-    @cached_property
-    def table(self) -> tuple[list[str], NDArray[np.float64]]:
-        """Return the names of the sums, and the sums of each row."""
-        names = sorted({name for own in self.sums for name in own})
-        return names, np.array([[own.get(name, 0.0) for name in names] for own in self.sums])
+    names: Sequence[str]
+    sums: NDArray[np.float64]
+    answers: Sequence[Sequence[Answer]]
+    rows: Any
+    sha256: str = ""  # of all examples
 
     @property
     def is_classification(self) -> bool:
@@ -48,21 +74,45 @@ class Evaluation:
 
     def of_rows(self, numbers: Sequence[int]) -> "Evaluation":
         """Return the evaluation of some rows alone."""
-        chosen: list[Any] = [[own[number] for number in numbers] for own in (self.sums, self.answers, self.rows)]
-        return Evaluation(self.task, *chosen)
+        answers, rows = [self.answers[number] for number in numbers], self.rows.chosen(numbers)
+        return replace(self, sums=self.sums[numbers], answers=answers, rows=rows)
 
-    def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
+    def metrics(self, chosen: Any = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the task over chosen rows, with repetitions, or over all rows.
 
         `wanted` are those of the task's named metrics that are computed, all by default.
         """
-        numbers = range(len(self.rows)) if chosen is None else chosen
-        names, values_of_rows = self.table
-        totals = dict(zip(names, values_of_rows[list(numbers)].sum(0).tolist(), strict=True))
-        values = self.task.measure(totals, [answer for number in numbers for answer in self.answers[number]], wanted)
+        numbers = np.arange(len(self.answers)) if chosen is None else np.asarray(chosen)
+        totals = dict(zip(self.names, self.sums[numbers].sum(0).tolist(), strict=True))
+        wanted = self.task.metrics if wanted is None else wanted
+        read = numbers.tolist() if wanted or self.task.reduces_answers else []
+        values = self.task.measure(totals, [answer for number in read for answer in self.answers[number]], wanted)
         if self.task.in_batch_negatives:
             values.pop("loss")  # a pair alone has no negatives
         return {name: value for name, value in values.items() if not name.startswith("_")}
+
+
+def evaluate_parts(source: Source, tasks: Iterable[Task]) -> Evaluation:
+    """Evaluate the parts of a test as one, whose task is the first, with the facts of all."""
+    whole, tables, hashes, rows = list[Task](), list[Any](), list[str](), Rows()
+    answers, known = list[Sequence[Answer]](), dict[Any, Any]()
+    for task in tasks:
+        part = evaluate_rows(source, task)
+        for own, row in zip(part.answers, part.rows, strict=True):
+            rows.append(row | {"row": len(rows) + 1})
+            # Few pairs of classes occur, so each is kept once.
+            is_small = all(isinstance(side, int) for pair in own for side in pair)
+            answers.append(known.setdefault(tuple(own), tuple(own)) if is_small else own)
+        tables.append((part.names, part.sums))
+        hashes.append(fingerprint_of(task))
+        if whole:
+            count_together(whole[0], task)
+        whole = whole or [task]
+    names = sorted({name for own, _ in tables for name in own})
+    sums = [np.stack([table[:, own.index(name)] if name in own else np.zeros(len(table)) for name in names], 1)
+            for own, table in tables]  # fmt: skip
+    digest = hashes[0] if len(hashes) == 1 else sha256("\n".join(hashes).encode()).hexdigest()
+    return Evaluation(whole[0], names, np.concatenate(sums), answers, rows, digest)
 
 
 @torch.no_grad()
@@ -83,7 +133,9 @@ def evaluate_rows(source: Source, task: Task) -> Evaluation:
             row = {"row": number + 1, **described(task, outputs, batch, answers)}
             row |= {} if task.in_batch_negatives else {"loss": sums["loss"] / max(sums["targets"], 1)}
             evaluated[number] = sums, answers, row
-    return Evaluation(task, *(list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True)))
+    each, answers, rows = (list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True))
+    names = sorted({name for own in each for name in own})
+    return Evaluation(task, names, np.array([[own.get(name, 0.0) for name in names] for own in each]), answers, rows)
 
 
 def batch_of(task: Task, model: Any, records: Sequence[Record]) -> Batch:

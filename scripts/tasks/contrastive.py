@@ -36,6 +36,7 @@ class Contrastive(Task):
 
     kind = "zero-shot-image-classification"
     in_batch_negatives = True
+    reduces_answers = True
 
     def __init__(self, recipe: Recipe, data: CaptionData) -> None:
         init = recipe.model.init

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
-from itertools import chain, count, zip_longest
+from itertools import count, zip_longest
+from operator import eq
 from typing import Any
 
 import evaluate
@@ -21,38 +22,16 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
-from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.metrics import accuracy_score, mean_absolute_error, root_mean_squared_error
 
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.tasks.class_scores import MISSED, Scores, class_counts, f1, f1_of_counts, multi_label
 from qkv.scripts.tasks.fold_scores import fold_counts, fold_scores, folds
 from qkv.scripts.tasks.squad import question_counts, question_scores, squad
 
-MISSED = ""  # the predicted class of a word that the model did not read
 # Contacts: least distance of two residues in the chain, probability threshold, and divisors of L for precision at L/5,
 # L/2 and L.
 APART, CONTACT, TOPS = 3, 0.5, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
-Scores = dict[str, float]
-
-
-def f1(predictions: Sequence[Any], references: Sequence[Any], average: str) -> float:
-    """Return the mean F1 of the classes, 0 for a class without a hit; `MISSED` is no class."""
-    classes = sorted({*predictions, *references} - {MISSED}) if MISSED in predictions else None
-    return f1_score(references, predictions, labels=classes, average=average, zero_division=0)
-
-
-def multi_label(predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
-    """Score sets of classes: F1 over all classes (micro), the mean of their F1 (macro), and the share of equal sets."""
-    known, found, classes = binarized(references, predictions)
-    means = ("micro", "macro") if classes else ()
-    scores = {f"f1_{mean}": float(f1_score(known, found, average=mean, zero_division=0)) for mean in means}
-    return {"f1_micro": 0.0, "f1_macro": 0.0, **scores, "exact_match": float((known == found).all(1).mean())}
-
-
-def binarized(*sides: Sequence[Any]) -> tuple[Any, ...]:
-    """Return sets of classes as rows of 0 and 1, those of each side, and the classes of the columns."""
-    classes = sorted({*chain(*chain(*sides))})
-    return *(MultiLabelBinarizer(classes=classes).fit_transform(sets) for sets in sides), classes
 
 
 def perplexity(nats: Sequence[float], tokens: Sequence[int]) -> float:
@@ -259,8 +238,13 @@ def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequen
 
 def parts_by_row(
     name: str, predictions: Sequence[Any], references: Sequence[Any]
-) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Scores]] | None:
+) -> tuple[Any, Callable[[NDArray[Any]], Scores]] | None:
     """Return the terms of each row in the sums of a metric, and the metric of such sums; None for one without sums."""
+    if METRICS.get(name) is accuracy_score:
+        right = list(map(eq, predictions, references))
+        return np.array([right, [True] * len(right)], np.int64).T, lambda sums: {name: float(sums[0] / sums[1])}
+    if name in ("f1_macro", "f1_weighted"):
+        return class_counts(predictions, references), partial(f1_of_counts, name=name)
     if name in SUMMED:
         counts, scores = SUMMED[name]
         return np.stack(list(map(counts, predictions, references))), scores

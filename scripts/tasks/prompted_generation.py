@@ -25,6 +25,7 @@ class PromptedGeneration(TextGeneration):
     """
 
     generates = True
+    reduces_answers = True
 
     def __init__(self, recipe: Recipe, data: PromptedCorpus) -> None:
         self.prompted = data

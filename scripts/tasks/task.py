@@ -41,6 +41,7 @@ class Task:
         in_batch_negatives: Whether the examples of a step are each other's negatives, so it cannot be taken in parts.
         has_references: Whether each answer is a prediction beside a reference that any metric can compare.
         generates: Whether answers are generated, for which `answer` reads the batch alone.
+        reduces_answers: Whether `reduce` reads the answers, beside the sums.
     """
 
     data: DataSet
@@ -57,6 +58,7 @@ class Task:
     in_batch_negatives: ClassVar[bool] = False
     has_references: ClassVar[bool] = False
     generates: ClassVar[bool] = False
+    reduces_answers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.train: Any = self.splits.get("train")

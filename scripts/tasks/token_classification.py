@@ -11,7 +11,7 @@ from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.text_columns import TaggedWords
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, count_truncated, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.metrics import MISSED
+from qkv.scripts.tasks.class_scores import MISSED
 from qkv.scripts.tasks.task import Answer, Task, first
 
 

@@ -204,7 +204,7 @@ WITH_ATTENTION = [case for case in tiny.LOSSES if not ("Recurrent" in case.name 
     [LoraConfig(r=2), IA3Config(), AdaLoraConfig(total_step=9), LNTuningConfig()],
     ids=lambda config: config.peft_type.value,
 )
-@pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 3), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 5), ids=lambda case: case.name)
 def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
     model, inputs = prepared(case)
     learn(adapt(model, copy.deepcopy(config)), inputs)

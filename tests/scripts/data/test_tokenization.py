@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from errors import raises_sentence
+from qkv.scripts.data import tokenization
 from qkv.scripts.data.tokenization import (
     ENCODER_TEMPLATE,
     MAKERS,
@@ -106,6 +107,14 @@ def test_texts_are_cut_as_the_tokenizer_cuts_them(length: int) -> None:
     expected = tokenize(tokenizer, texts, truncation=True, max_length=length)
     assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
     assert lengths == [len(row) for row in tokenize(tokenizer, texts)]
+
+
+def test_many_texts_are_tokenized_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = tokenizer_for(recipe("words"), TEXTS)
+    whole = tokenize(tokenizer, TEXTS)
+    monkeypatch.setattr(tokenization, "PART", 7)
+    assert [row.tolist() for row in tokenize(tokenizer, TEXTS)] == [row.tolist() for row in whole]
+    assert tokenize(tokenizer, []) == []
 
 
 def test_cut_texts_are_counted_by_split() -> None:

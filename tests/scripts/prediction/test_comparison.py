@@ -11,12 +11,15 @@ from torch.nn.functional import cross_entropy
 
 import own_runs
 from evaluations import evaluation
+from qkv.scripts.data.splits.seen import HASHES
+from qkv.scripts.prediction import evaluated_data
 from qkv.scripts.prediction import evaluation as module
 from qkv.scripts.prediction.comparison import compare, intervals, resampled
-from qkv.scripts.prediction.evaluated_data import table_test
-from qkv.scripts.prediction.evaluation import evaluate_rows, losses_of_rows
+from qkv.scripts.prediction.evaluated_data import table_tests
+from qkv.scripts.prediction.evaluation import evaluate_parts, evaluate_rows, losses_of_rows
 from qkv.scripts.prediction.source import open_source
-from qkv.scripts.tasks.metrics import MISSED, measure
+from qkv.scripts.tasks.class_scores import MISSED
+from qkv.scripts.tasks.metrics import measure
 
 
 def test_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
@@ -159,10 +162,10 @@ def test_all_of_a_table_is_the_test_split_but_a_test_split_is_it_alone(
     kind: str, run_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source, table = open_source(str(run_of(kind))), own_runs.data(kind, tmp_path, 5)
-    assert table_test(str(table), source, {}).sizes() == {"test": 5}
+    assert next(table_tests(str(table), source, {})).sizes() == {"test": 5}
     own_runs.data(kind, tmp_path / "data", 3).rename(tmp_path / "data" / "test.jsonl")
     (tmp_path / "data" / "train.jsonl").write_text(table.read_text())
-    assert table_test(str(tmp_path / "data"), source, {}).sizes() == {"test": 3}
+    assert next(table_tests(str(tmp_path / "data"), source, {})).sizes() == {"test": 3}
 
 
 def test_metrics_of_chosen_rows_are_those_of_a_smaller_test() -> None:
@@ -180,23 +183,39 @@ def test_rows_get_in_a_batch_the_numbers_they_get_alone(
     kind: str, run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_source(str(run_of(kind)))
-    task, calls = table_test(str(own_runs.data(kind, tmp_path, 7)), source, {}), []
+    task, calls = next(table_tests(str(own_runs.data(kind, tmp_path, 7)), source, {})), []
     source.model.register_forward_pre_hook(lambda *given: calls.append(given))
     together, batched = evaluate_rows(source, task), len(calls)
     monkeypatch.setattr(module, "TOGETHER", ())
     alone = evaluate_rows(source, task)
     assert batched < len(calls) - batched or kind in ("folds", "texts")
     assert [row["row"] for row in together.rows] == list(range(1, len(together.rows) + 1))
-    for one, other in (
-        (together.rows, alone.rows),
-        (together.sums, alone.sums),
-        ([together.metrics()], [alone.metrics()]),
-    ):
+    np.testing.assert_allclose(together.sums, alone.sums, rtol=1e-4, atol=1e-5)
+    for one, other in ((together.rows, alone.rows), ([together.metrics()], [alone.metrics()])):
         for row, expected in zip(one, other, strict=True):
             close = {
                 key: pytest.approx(each, rel=1e-4, abs=1e-5) for key, each in expected.items() if type(each) is float
             }
             assert row == expected | close
+
+
+@pytest.mark.costly(2)
+@pytest.mark.parametrize("kind", ["classes", "numbers", "tags"])
+def test_a_large_table_is_evaluated_in_parts(
+    kind: str, run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, table = open_source(str(run_of(kind))), own_runs.data(kind, tmp_path, 7)
+    (tmp_path / "notes.odt").write_text("no table")
+    table.write_text(table.read_text() + '{"none": "of its columns"}\n')
+    whole = evaluate_parts(source, table_tests(str(tmp_path), source, {}))
+    monkeypatch.setattr(evaluated_data, "PART", 3)
+    parts = evaluate_parts(source, table_tests(str(tmp_path), source, {}))
+    assert [*parts.rows] == [{**row, "loss": pytest.approx(row["loss"], rel=1e-5)} for row in whole.rows]
+    assert parts.metrics() == pytest.approx(whole.metrics(), rel=1e-6)
+    one, other = parts.task, whole.task
+    assert one.truncated == other.truncated
+    assert one.data.report[HASHES]["test"].tolist() == other.data.report[HASHES]["test"].tolist()
+    assert one.data.invalid_records.skipped == other.data.invalid_records.skipped != []
 
 
 def test_losses_of_rows_are_those_of_the_model_or_none() -> None:

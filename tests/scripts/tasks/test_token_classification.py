@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.scripts.data.text_columns import TaggedWords
-from qkv.scripts.tasks.metrics import MISSED, measure
+from qkv.scripts.tasks.class_scores import MISSED
+from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.token_classification import TokenClassification, first_tokens
 from recipes import recipe_of
 
