@@ -9,28 +9,33 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.lab.history.claims import verdicts
 from qkv.scripts.lab.history.figures import draw
-from qkv.scripts.lab.history.measure import SIZES, measure, measure_lengths_again, measure_steps_again
+from qkv.scripts.lab.history.measure import SIZES, SMALL_MODELS, measure, measure_again, measure_small_models
 from qkv.scripts.lab.history.page import page
 from qkv.scripts.training.record import read_record, write_record
 
-PAGE = "README.md"
+PAGES = {"README.md": "page.md.j2", "PROMISES.md": "promises.md.j2"}
 
 
 def run(arguments: Namespace) -> None:
     """Measure, or read a record, and write the page and figures."""
-    folder = arguments.out
-    command = public_command(arguments.words)
-    if arguments.steps or arguments.lengths or arguments.page:
+    folder, size = arguments.out, "quick" if arguments.quick else "full"
+    command, words = public_command(arguments.words), vars(arguments)
+    parts = [part for part in SMALL_MODELS if words[part]]
+    if parts or arguments.steps or arguments.lengths or arguments.page:
         record = read(folder)
-        record = measure_steps_again(record, command) if arguments.steps else record
-        record = measure_lengths_again(record, command) if arguments.lengths else record
     else:
         check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        record = measure(SIZES["quick" if arguments.quick else "full"], arguments.seed, command)
+        record, parts = measure(SIZES[size], arguments.seed, command), list(SMALL_MODELS)
+    for part in (part for part in ("steps", "lengths") if words[part]):
+        record = measure_again(record, part, command)
+    for part in parts:
+        for own in measure_small_models(record.get(part, {}), part, size, command):
+            record[part] = own
+            write_record(folder, record)
     write_record(folder, record)
     publish(record, folder)
-    print_table(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
+    print_table(f"claims, {folder}", {one["claim"]: one["verdict"] for one in verdicts(record)})
 
 
 def check_new(folder: Path, seed: int) -> None:
@@ -45,7 +50,7 @@ def read(folder: Path) -> dict[str, Any]:
     """Read a record of this command; ValueError for another one."""
     path = folder / RECORD
     if not path.is_file():
-        raise FileNotFoundError(f"there is no record at {path}; leave --steps, --lengths and --page out to make one")
+        raise FileNotFoundError(f"there is no record at {path}; give --out alone to make one")
     record = read_record(folder)
     if "activations" not in record:
         raise ValueError(f"{path} is no record of compare-history; give its --out")
@@ -55,4 +60,5 @@ def read(folder: Path) -> dict[str, Any]:
 def publish(record: dict[str, Any], folder: Path) -> None:
     """Write the page and figures of a record."""
     draw(record, folder)
-    write_atomically(folder / PAGE, page(record))
+    for name, template in PAGES.items():
+        write_atomically(folder / name, page(record, template))

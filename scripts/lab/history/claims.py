@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import inf
+from operator import sub
 from typing import Any
 
 from qkv.scripts.common.files import table
@@ -14,18 +15,19 @@ Layers = dict[str, list[float]]
 Finding = tuple[str, bool | None]
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
 CLAIMS: list[dict[str, Any]] = table(__file__)
+SMALL_MODELS = ("choices", "heads")
 
 
 def verdicts(record: Record) -> list[dict[str, str]]:
     """Return all claims with what was measured and the verdict."""
     rows = []
     for claim in CLAIMS:
-        measured, holds = "—", None
+        measured, holds = claim.get("why", "—"), None
         if "decide" in claim:
             measured, holds = DECISIONS[claim["decide"]](record, **claim["of"], **claim["limits"])
         rule = claim.get("rule", "—").format(**claim.get("limits", {}))
         rows.append({"source": claim["source"], "claim": claim["claim"], "rule": rule, "measured": measured,
-                     "verdict": VERDICTS[holds]})  # fmt: skip
+                     "verdict": VERDICTS[holds], "decide": claim.get("decide")})  # fmt: skip
     return rows
 
 
@@ -141,7 +143,24 @@ def first_gradient(layers: Layers, below: float) -> Finding:
     return f"{first:.1e} at the first layer", first < below
 
 
+def in_each_seed(
+    record: Record, more: list[str], less: list[str] | None = None, by: float = 0, at_least: float = -inf
+) -> Finding:
+    """Compare a figure of a small model with a limit, and with that of another or another of its own, seed by seed."""
+    models = {name: runs for part in SMALL_MODELS for name, runs in record.get(part, {"found": {}})["found"].items()}
+    figures = {f"{model}, {figure.replace('_', ' ')}": [run[figure] for run in models.get(model, [])]
+               for model, figure in (more, less or more)}  # fmt: skip
+    one, two = list(figures.values())[0], list(figures.values())[-1]
+    if not one or not two:
+        return "—", None
+    text = "; ".join(
+        f"{name}: {', '.join(f'{round(value, 3):,}' for value in values)}" for name, values in figures.items()
+    )
+    return text, min(one) >= at_least and min(map(sub, one, two)) >= by
+
+
 # How the claims in claims.yaml are decided, by the word there.
 DECISIONS: dict[str, Callable[..., Finding]] = {
-    judge.__name__: judge for judge in (bottleneck, better, extrapolates, gradient, faster, slower, grows, scales)
+    judge.__name__: judge
+    for judge in (bottleneck, better, extrapolates, gradient, faster, slower, grows, scales, in_each_seed)
 } | {judge.__name__: from_every_start(judge) for judge in (steady, last_deviation, gradients, first_gradient)}

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
 from qkv.scripts.common.files import table
+from qkv.scripts.lab.history import choices, heads
 from qkv.scripts.lab.history.activations import measure_activations
 from qkv.scripts.lab.history.gradients import gradients_by_distance
 from qkv.scripts.lab.history.lengths import measure_stacks
@@ -52,6 +53,9 @@ class Size:
 
 SIZES = {name: Size(**amounts) for name, amounts in table(__file__).items()}
 
+# Small models that are measured one by one, so that what was interrupted goes on: how, and their table.
+SMALL_MODELS = {"choices": (choices.measure_choice, choices.TABLE), "heads": (heads.measure_heads, heads.TABLE)}
+
 
 @contextmanager
 def one_core() -> Iterator[None]:
@@ -70,9 +74,11 @@ def one_core() -> Iterator[None]:
 
 
 @one_core()
-def measure_steps_again(record: dict[str, Any], command: str) -> dict[str, Any]:
-    """Return a record whose training steps are timed anew."""
+def measure_again(record: dict[str, Any], part: str, command: str) -> dict[str, Any]:
+    """Return a record whose `steps` or `lengths` are measured anew."""
     size = Size(**record["size"])
+    if part == "lengths":
+        return record | {"lengths": measure_lengths(size, command)}
     return record | {"steps": measure_steps(build_models(size.width, record["seed"]), size, command)}
 
 
@@ -83,17 +89,23 @@ def measure_steps(models: dict[str, PreTrainedModel], size: Size, command: str) 
     return {"lengths": list(size.timed_lengths), "models": times, "command": command, "commit": commit()}
 
 
-@one_core()
-def measure_lengths_again(record: dict[str, Any], command: str) -> dict[str, Any]:
-    """Return a record whose stacks of layers are measured by length anew."""
-    return record | {"lengths": measure_lengths(Size(**record["size"]), command)}
-
-
 def measure_lengths(size: Size, command: str) -> dict[str, Any]:
     """Measure stacks of layers by length, as in a training; name the origin, for they can be measured alone."""
     keep_freed_memory(torch.device("cpu"))
     stacks = measure_stacks(size.stack_lengths, size.most_seconds)
     return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
+
+
+def measure_small_models(before: dict[str, Any], part: str, size: str, command: str) -> Iterator[dict[str, Any]]:
+    """Measure those `choices` or `heads` that this part of a record has not, and yield the part after each."""
+    run, models = SMALL_MODELS[part]
+    found = before["found"] if before.get("amount") == models[size] else {}
+    own = {"amount": models[size], "command": command, "commit": commit()}
+    with one_core():
+        for name in (name for name in models["choices"] if name not in found):
+            log(f"{part}: {name}")
+            found = found | {name: [run(models["choices"][name], models[size], seed) for seed in models[size]["seeds"]]}
+            yield own | {"device": device(), "found": found}
 
 
 @one_core()

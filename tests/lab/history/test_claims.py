@@ -51,5 +51,6 @@ def test_both_opponents_are_judged_apart() -> None:
 
 def test_findings_name_the_figures() -> None:
     found = {one["claim"]: one["measured"] for one in judged(RECORD)}
+    assert "—" in {one["measured"] for one in judged(RECORD | {"heads": {"found": {}}})} - set(found.values())
     assert "LSTM: 90.0 % right at length 10, 30.0 % at 20" in found.values()
     assert found["More than ten times faster than an LSTM"] == "n = 10: 2.00; n = 40: 11.00"
