@@ -21,7 +21,7 @@ def test_everything_is_measured_drawn_and_described(
     assert main(words) == 0
     shown = capsys.readouterr()
     assert "not measured" in shown.out and "training: 4 models" in shown.err
-    assert {path.name for path in (tmp_path / "h").iterdir()} == {"record.json", "README.md", "drawn"}
+    assert {path.name for path in (tmp_path / "h").iterdir()} == {"record.json", "README.md", "PROMISES.md", "drawn"}
     record = json.loads((tmp_path / "h" / "record.json").read_text())
     assert set(record["quality"]) == set(ALL) and record["size"]["seconds"] == measure.SIZES["quick"].seconds
     assert all(found["cpu_s"] >= measure.SIZES["quick"].seconds for found in record["training"].values())

@@ -21,7 +21,6 @@ from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.loop import parameter_groups
 
 TABLE: dict[str, Any] = table(__file__)
-RECIPE = "docs-lm"
 Fields = Mapping[str, Any]
 Batch = dict[str, Tensor]
 
@@ -63,7 +62,7 @@ def build(choice: Fields) -> PreTrainedModel:
 @cache
 def texts(longest: int) -> dict[str, list[bytes]]:
     """Return how paragraphs of Python's docstrings begin, by split; they have various lengths."""
-    whole = {split: "\n\n".join(documents).split("\n\n") for split, documents in library(load(RECIPE)).texts.items()}
+    whole = {split: "\n\n".join(documents).split("\n\n") for split, documents in library(load("docs-lm")).texts.items()}
     rows = {split: dict.fromkeys(text.encode()[:longest] for text in own if text[1:]) for split, own in whole.items()}
     return {"train": list(rows["train"]), "test": [row for row in rows["test"] if row not in rows["train"]]}
 
