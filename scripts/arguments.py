@@ -99,7 +99,7 @@ def convert(parser: ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
     parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
-    parser.add_argument("--to", choices=("stock", "qkv"), help="kind of DST (by default the kind that SRC is not)")
+    parser.add_argument("--to", help="qkv, stock, or the model type of one of several stock models (camembert)")
     parser.add_argument("--check", action="store_true", help="compare both models, and write certificate.json")
     parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
     add_weights(parser)

@@ -63,12 +63,13 @@ def from_transformers(
     return model
 
 
-def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
+def to_transformers(model: QkvPreTrainedModel, model_type: str | None = None) -> PreTrainedModel:
     """Return the stock transformers model with the same head, dtype, labels, generation settings and numbers.
 
-    Where stock transformers has no such architecture, an error names the config field that is in the way.
+    Of several architectures that are one model, such as `roberta` and `camembert`, it is the oldest, or the one of that
+    `model_type`. Where stock transformers has no such architecture, an error names the config field that is in the way.
     """
-    return write(model, copies=True)
+    return write(model, copies=True, model_type=model_type)
 
 
 def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None) -> QkvPreTrainedModel:
@@ -83,9 +84,9 @@ def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] 
     return built(getattr(MODELING, conversion.ours), config, owned(weights, model, copies=copies), model)
 
 
-def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
-    """Convert our model to the official one; without `copies` it gives up its tensors."""
-    conversion = chosen(our_conversions(model), model.config)
+def write(model: QkvPreTrainedModel, *, copies: bool, model_type: str | None = None) -> PreTrainedModel:
+    """Convert our model to the official one of a type, or the oldest; without `copies` it gives up its tensors."""
+    conversion = chosen(our_conversions(model, model_type), model.config)
     config = conversion.write(model.config)
     weights = model.state_dict(keep_vars=True)
     rotated: Any = getattr(model.config, "language_model", None) or model.config
@@ -145,14 +146,18 @@ def official_conversions(model: PreTrainedModel) -> list[Conversion]:
     return conversions_of(model_type, known_class(model, names))
 
 
-def our_conversions(model: PreTrainedModel) -> list[Conversion]:
-    """Return the conversions that may be of a qkv model."""
+def our_conversions(model: PreTrainedModel, model_type: str | None = None) -> list[Conversion]:
+    """Return the conversions that may be of a qkv model, to one official architecture or to any."""
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
     name = known_class(model, {each.ours for each in CONVERSIONS})
-    if conversions := [each for each in CONVERSIONS if each.ours == name]:
-        return conversions
-    raise ValueError(f"{name} has no counterpart in stock transformers")
+    conversions = [each for each in CONVERSIONS if each.ours == name]
+    if not conversions:
+        raise ValueError(f"{name} has no counterpart in stock transformers")
+    if of_type := [each for each in conversions if model_type in (None, each.model_type)]:
+        return of_type
+    types = ", ".join(sorted({each.model_type for each in conversions}))
+    raise ValueError(f"{name} has no counterpart of model_type={model_type!r}; it may be one of {types}")
 
 
 def known_class(model: PreTrainedModel, names: set[str]) -> str:
@@ -185,7 +190,7 @@ def attempted(lost: Callable[[Any], list[str]], config: PreTrainedConfig) -> tup
     """Return (whether a config is refused altogether, its losses)."""
     try:
         return False, lost(config)
-    except (TypeError, ValueError, StrictDataclassError) as error:
+    except (LookupError, TypeError, ValueError, StrictDataclassError) as error:
         return True, [str(error)]
 
 

@@ -75,11 +75,15 @@ OPT = Architecture(
 )
 
 
+# A projection that has the query, key and value of one head after another.
+BY_HEAD = "qkv num_attention_heads num_key_value_heads num_key_value_heads"
+
+
 def megatron_rows(layer: str, attention: str) -> Rows:
     """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
     return (
         ("layers.*.{self_attn,mlp}_residual.norm", f"{layer}.{{input,post_attention}}_layernorm"),
-        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", "split num_attention_heads"),
+        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", BY_HEAD),
         ("layers.*.self_attn.o_proj", f"{layer}.{attention}.dense"),
         ("layers.*.mlp.{up,down}_proj", f"{layer}.mlp.{{dense_h_to_4h,dense_4h_to_h}}"),
     )
