@@ -183,8 +183,8 @@ def test_a_codec_that_finds_no_word_refuses_its_own_architecture_alone() -> None
 def test_one_of_several_names_of_a_model_is_asked_for(model_type: str | None) -> None:
     ours = qkv.from_transformers(build("xlm-roberta", "ForMaskedLM"))
     assert qkv.to_transformers(ours, model_type).config.model_type == (model_type or "roberta")
-    with raises_sentence("model_type='gpt2'", "QkvEncoderForMaskedLM", "roberta"):
-        qkv.to_transformers(ours, "gpt2")
+    with raises_sentence("model_type='robert'", "QkvEncoderForMaskedLM", "roberta"):
+        qkv.to_transformers(ours, "robert")
     with raises_sentence("DistilBertForMaskedLM"):
         qkv.to_transformers(ours, "distilbert")
 
@@ -194,7 +194,7 @@ def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
     for source, *mentions in (
         (3, "int"),
         (tmp_path / "nowhere", "nowhere"),
-        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder'", "bart"),
+        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder'", "starcoder2"),
         (transformers.BertForNextSentencePrediction(config), "BertForNextSentencePrediction", "BertModel"),
     ):
         with raises_sentence(*mentions):
