@@ -117,12 +117,6 @@ class AttentionConfig(PatternConfig):
         parameters = dict(self.rope_parameters or {})
         return parameters[str(pattern)] if self.rope_by_pattern else parameters
 
-    @property
-    def rotary_dim(self) -> int:
-        """Number of components of a head that one set of `rope_parameters` rotates, in pairs."""
-        size = int(self.head_dim * (self.rope_parameters or {}).get("partial_rotary_factor", 1.0))
-        return size + size % 2
-
     def validate_heads(self) -> None:
         """Check that heads divide evenly, and that rope can pair the components of a head."""
         heads, groups = self.num_attention_heads, self.num_key_value_heads
