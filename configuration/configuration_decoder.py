@@ -58,6 +58,12 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
         return self.hidden_size**-0.5 if self.scale_logits else 1.0
 
     @property
+    def rotary_dim(self) -> int:
+        """Number of components of a head that one set of `rope_parameters` rotates, in pairs."""
+        size = int(self.head_dim * (self.rope_parameters or {}).get("partial_rotary_factor", 1.0))
+        return size + size % 2
+
+    @property
     def position_width(self) -> int:
         """Width of what positions are added to: that of the layers."""
         return self.hidden_size

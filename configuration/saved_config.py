@@ -3,9 +3,10 @@
 import json
 import re
 
-# By these fields transformers loads kernels, which are code, or other weights; only a person may choose them.
+# By these fields transformers loads kernels, which are code, or other weights; only a person may choose them. The files
+# of MPT say "torch", which is no kernel.
 LOADED = re.compile(
-    r'"(_?(?:attn|experts)_imp\w+|transformers_weights)": (?!"(?:eager|sdpa|flex_attention)")(".*?"|{.*?})'
+    r'"(_?(?:attn|experts)_imp\w+|transformers_weights)": (?!"(?:eager|sdpa|flex_attention|torch)")(".*?"|{.*?})'
 )
 
 

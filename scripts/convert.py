@@ -17,15 +17,16 @@ def run(arguments: Namespace) -> None:
     """Convert, and print the certificate and the files; RuntimeError, and nothing written, when the check fails."""
     check_empty(arguments.target)
     source = located(arguments.source, arguments.revision)
-    direction = "stock" if is_ours(source) else "qkv"
-    if arguments.to not in (None, direction):
-        raise ValueError(f"{arguments.source} is a {arguments.to} checkpoint already; leave --to out to convert it")
+    kind, other = ("qkv", "stock") if is_ours(source) else ("stock", "qkv")
+    if arguments.to == kind or (arguments.to not in (None, "qkv") and kind == "stock"):
+        raise ValueError(f"{arguments.source} is a {kind} checkpoint already; leave --to out to convert it")
     with staged(arguments.target) as folder:
         certificate = convert_checkpoint(
             source,
             folder,
             dtype=arguments.dtype,
             max_shard_size=arguments.max_shard_size,
+            model_type=None if arguments.to == other else arguments.to,
             command=arguments.words if arguments.check else None,
         )
         if certificate and problems(certificate) and not arguments.force:

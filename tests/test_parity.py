@@ -19,7 +19,13 @@ from comparison import exact
 from families import ROWS
 from families.base import UNREAD_PARTS, Row
 from families.inputs import END, PAD
-from qkv.modeling.conversion.convert import chosen, from_transformers, official_conversions, to_transformers
+from qkv.modeling.conversion.convert import (
+    chosen,
+    from_transformers,
+    official_conversions,
+    our_conversions,
+    to_transformers,
+)
 from qkv.modeling.conversion.weights import convert
 from sampling import sampled
 
@@ -178,10 +184,12 @@ def test_gradients_are_equal(row: Row) -> None:
 @each_fifth
 def test_there_and_back_is_the_identity(row: Row) -> None:
     official, ours = pair(row)
-    back = to_transformers(ours)
+    back = to_transformers(ours, row.family.model_type)
     assert_identical(back, official)
+    assert type(back) is type(official)
     # Only a Mistral without a window is stored as the Llama that it is.
-    assert type(back).__name__ == ("LlamaForCausalLM" if row.name == "full" else row.back)
+    stored = chosen(our_conversions(ours), ours.config).theirs
+    assert stored == ("LlamaForCausalLM" if row.name == "full" else row.back)
     trained = sum(
         weight.numel()
         for name, weight in official.named_parameters()
@@ -197,7 +205,7 @@ def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:
     official.save_pretrained(folder / "official", max_shard_size=size)
     ours = from_transformers(folder / "official")
     ours.save_pretrained(folder / "ours", max_shard_size=size)
-    back = to_transformers(type(ours).from_pretrained(folder / "ours", dtype="auto"))
+    back = to_transformers(type(ours).from_pretrained(folder / "ours", dtype="auto"), row.family.model_type)
     back.save_pretrained(folder / "back", max_shard_size=size)
     options = {"dtype": "auto", **row.options}
     stored = type(official).from_pretrained(folder / "official", **options)

@@ -24,7 +24,7 @@ def check(family: Family, head: str, fields: dict[str, Any]) -> tuple[float, flo
     row = Row(family, head, {}, fields)
     official = row.build()
     ours = from_transformers(official)
-    assert_identical(to_transformers(ours), official)
+    assert_identical(to_transformers(ours, family.model_type), official)
     single = max(distance(row, official, ours, side) for side in row.sides)
     with double():
         official = row.build()

@@ -4,6 +4,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from ..base import QkvPreTrainedModel
 from ..position.relative import RotaryPosition
 from .config import Conversion
 from .decoder import DECODERS
+from .decoder_gpt import DECODERS_LIKE_GPT
+from .decoder_llama import DECODERS_LIKE_LLAMA
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
+from .encoder_kin import ENCODER_KIN
 from .encoder_rotary import ROTARY_ENCODERS
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
@@ -30,8 +34,10 @@ from .weights import Weights, convert, owned
 
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
-TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *ENCODER_DECODERS)
-ARCHITECTURES = (*TEXTS, *IMAGE_MODELS, *SPEECH)
+# Of architectures that are one model, the older stands before the younger.
+TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS)
+CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA)
+ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
 # Weights tell whether two of ours are one: the config of a checkpoint may be wrong.
@@ -63,12 +69,13 @@ def from_transformers(
     return model
 
 
-def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
+def to_transformers(model: QkvPreTrainedModel, model_type: str | None = None) -> PreTrainedModel:
     """Return the stock transformers model with the same head, dtype, labels, generation settings and numbers.
 
-    Where stock transformers has no such architecture, an error names the config field that is in the way.
+    Of several architectures that are one model, such as `roberta` and `camembert`, it is the oldest, or the one of that
+    `model_type`. Where stock transformers has no such architecture, an error names the config field that is in the way.
     """
-    return write(model, copies=True)
+    return write(model, copies=True, model_type=model_type)
 
 
 def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None) -> QkvPreTrainedModel:
@@ -83,9 +90,9 @@ def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] 
     return built(getattr(MODELING, conversion.ours), config, owned(weights, model, copies=copies), model)
 
 
-def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
-    """Convert our model to the official one; without `copies` it gives up its tensors."""
-    conversion = chosen(our_conversions(model), model.config)
+def write(model: QkvPreTrainedModel, *, copies: bool, model_type: str | None = None) -> PreTrainedModel:
+    """Convert our model to the official one of a type, or the oldest; without `copies` it gives up its tensors."""
+    conversion = chosen(our_conversions(model, model_type), model.config)
     config = conversion.write(model.config)
     weights = model.state_dict(keep_vars=True)
     rotated: Any = getattr(model.config, "language_model", None) or model.config
@@ -130,12 +137,17 @@ def conversions_of(model_type: str, name: str) -> list[Conversion]:
     """Return the conversions of an official class."""
     of_type = [each for each in CONVERSIONS if each.model_type == model_type]
     if not of_type:
-        types = ", ".join(sorted({each.model_type for each in CONVERSIONS}))
-        raise ValueError(f"model_type {model_type!r} cannot be converted; qkv converts {types}")
+        raise ValueError(f"model_type {model_type!r} cannot be converted; {nearest(model_type, CONVERSIONS)}")
     if conversions := [each for each in of_type if each.theirs == name]:
         return conversions
     known = ", ".join(dict.fromkeys(each.theirs for each in of_type))
     raise ValueError(f"{name} cannot be converted; of {model_type} qkv converts {known}")
+
+
+def nearest(model_type: str | None, conversions: list[Conversion]) -> str:
+    """Name the model types of conversions that are most like one."""
+    types = sorted({each.model_type for each in conversions})
+    return f"the nearest of {len(types)} are {', '.join(get_close_matches(str(model_type), types, n=5, cutoff=0))}"
 
 
 def official_conversions(model: PreTrainedModel) -> list[Conversion]:
@@ -145,14 +157,17 @@ def official_conversions(model: PreTrainedModel) -> list[Conversion]:
     return conversions_of(model_type, known_class(model, names))
 
 
-def our_conversions(model: PreTrainedModel) -> list[Conversion]:
-    """Return the conversions that may be of a qkv model."""
+def our_conversions(model: PreTrainedModel, model_type: str | None = None) -> list[Conversion]:
+    """Return the conversions that may be of a qkv model, to one official architecture or to any."""
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
     name = known_class(model, {each.ours for each in CONVERSIONS})
-    if conversions := [each for each in CONVERSIONS if each.ours == name]:
-        return conversions
-    raise ValueError(f"{name} has no counterpart in stock transformers")
+    conversions = [each for each in CONVERSIONS if each.ours == name]
+    if not conversions:
+        raise ValueError(f"{name} has no counterpart in stock transformers")
+    if of_type := [each for each in conversions if model_type in (None, each.model_type)]:
+        return of_type
+    raise ValueError(f"{name} has no counterpart of model_type={model_type!r}; {nearest(model_type, conversions)}")
 
 
 def known_class(model: PreTrainedModel, names: set[str]) -> str:
@@ -185,7 +200,7 @@ def attempted(lost: Callable[[Any], list[str]], config: PreTrainedConfig) -> tup
     """Return (whether a config is refused altogether, its losses)."""
     try:
         return False, lost(config)
-    except (TypeError, ValueError, StrictDataclassError) as error:
+    except (LookupError, TypeError, ValueError, StrictDataclassError) as error:
         return True, [str(error)]
 
 

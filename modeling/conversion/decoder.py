@@ -45,6 +45,11 @@ GPT2 = Architecture(
     inert="n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
 )
 
+FAIRSEQ_LAYERS = (
+    ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{self_attn,final}_layer_norm"),
+    ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,out}_proj"),
+    ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
+)
 OPT = Architecture(
     "opt",
     QkvDecoderConfig,
@@ -65,9 +70,7 @@ OPT = Architecture(
     (
         ("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,final_layer_norm}"),
         ("{project_in,project_out}", "{project_in,project_out}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{self_attn,final}_layer_norm"),
-        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,out}_proj"),
-        ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
+        *FAIRSEQ_LAYERS,
     ),
     (replace(MODEL, prefix="decoder."), *COMMON[1:], ANSWERS),
     prefix="model.decoder.",
@@ -75,11 +78,15 @@ OPT = Architecture(
 )
 
 
+# A projection that has the query, key and value of one head after another.
+BY_HEAD = "qkv num_attention_heads num_key_value_heads num_key_value_heads"
+
+
 def megatron_rows(layer: str, attention: str) -> Rows:
     """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
     return (
         ("layers.*.{self_attn,mlp}_residual.norm", f"{layer}.{{input,post_attention}}_layernorm"),
-        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", "split num_attention_heads"),
+        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", BY_HEAD),
         ("layers.*.self_attn.o_proj", f"{layer}.{attention}.dense"),
         ("layers.*.mlp.{up,down}_proj", f"{layer}.mlp.{{dense_h_to_4h,dense_4h_to_h}}"),
     )
@@ -106,6 +113,10 @@ BLOOM = Architecture(
     "skip_bias_add skip_bias_add_qkv unk_token_id",
 )
 
+# Some of theirs turn a quarter or a half of each head unless told.
+PARTIAL_ROPE: Fields = {
+    "rope_parameters": Codec("rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})})
+}
 GPT_NEOX = Architecture(
     "gpt_neox",
     QkvDecoderConfig,
@@ -115,10 +126,7 @@ GPT_NEOX = Architecture(
             "parallel_residual=use_parallel_residual embedding_dropout=hidden_dropout residual_dropout=hidden_dropout "
             "norm_eps=layer_norm_eps"
         ),
-        # Theirs turns a quarter of each head unless told.
-        "rope_parameters": Codec(
-            "rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})}
-        ),
+        **PARTIAL_ROPE,
     },
     {"position": "rope"},
     (("{embed_tokens,norm}", "{embed_in,final_layer_norm}"), *megatron_rows("layers.*", "attention")),
@@ -134,6 +142,7 @@ def full_rotation(rope: Values | None, fields: Values) -> Values:
     return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
 
 
+WHOLE_ROPE: Fields = {"rope_parameters": Codec("rope_parameters", full_rotation, full_rotation)}
 # Their names for layers of the patterns they have.
 LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
 PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
@@ -159,7 +168,7 @@ LLAMA = Architecture(
     {
         **DROPOUT,
         **renames("norm_eps=rms_norm_eps head_dim"),
-        "rope_parameters": Codec("rope_parameters", full_rotation, full_rotation),
+        **WHOLE_ROPE,
     },
     LLAMA_WORDS,
     (

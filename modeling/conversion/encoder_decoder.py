@@ -1,4 +1,4 @@
-"""Conversion of encoder-decoders, as tables: BART, Marian, Pegasus, M2M100 and LED; T5, mT5 and LongT5."""
+"""Conversion of encoder-decoders, as tables: BART and its kin, Marian, Pegasus, M2M100 and LED; T5, mT5 and LongT5."""
 
 from dataclasses import replace
 
@@ -109,6 +109,29 @@ M2M100 = replace(
     free="",
     inert="",
     assumed={},
+)
+
+PLBART = replace(
+    BART,
+    model_type="plbart",
+    words={**BART.words, "start_with_last_token": True},
+    heads=(MODEL, BIASED, replace(TEXTS, prefix="model.")),
+)
+BLENDERBOT = replace(
+    BART,
+    model_type="blenderbot",
+    words=CLAMPED,
+    rows=(
+        *(*STACKS, *ONE_TABLE, *FINAL_NORMS),
+        ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
+    ),
+    heads=(MODEL, BIASED),
+    # Generation alone reads the first of them.
+    inert=f"encoder_no_repeat_ngram_size unk_token_id {HEADLESS}",
+    assumed={
+        **{**BART.assumed, **PRE_NORM, "normalize_embedding": False},
+        **{"do_blenderbot_90_layernorm": True, "layernorm_variant": "prelayernorm"},
+    },
 )
 
 LED_ATTENTION = "encoder.layers.*.self_attn"
@@ -232,4 +255,5 @@ def local(plain: Architecture, part: str, heads: int, *decoder: tuple[str, ...])
 # mT5 without a scale before its head is T5 v1.1, and a model that is both is stored as T5.
 WHOLE = (T5, MT5, local(T5, "encoder.", 2, *T5_DECODER))
 HALVES = (T5_ENCODER, replace(T5_ENCODER, model_type="mt5"), local(T5_ENCODER, "", 1))
-ENCODER_DECODERS = (*WHOLE, *HALVES, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)
+BARTS = (BART, MBART, PLBART, BLENDERBOT, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)
+ENCODER_DECODERS = (*WHOLE, *HALVES, *BARTS)

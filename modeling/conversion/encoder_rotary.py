@@ -1,4 +1,4 @@
-"""Conversion of encoders with rotary positions, ModernBERT, ESM-2 and its forerunner ESM-1b, as tables.
+"""Conversion of encoders with rotary positions, as tables: ModernBERT, ESM-2 and its forerunner ESM-1b, Nomic, Jina.
 
 In training, stock ModernBERT drops out parts of the attention branch at `attention_dropout`, and ours does not. Stock
 ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does.
@@ -8,8 +8,24 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import Architecture, Codec, Head, Values, renames, translated
-from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS
-from .encoder import BERT_LAYERS, CLASSIFIER, LAYER_DROPOUT, MODEL, POOLER, POOLING, STACK_FIELDS, TEXTS
+from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS, WHOLE_ROPE
+from .encoder import (
+    ANSWERS,
+    BERT_FIELDS,
+    BERT_LAYERS,
+    BERT_WORDS,
+    CLASSIFIER,
+    LAYER_DROPOUT,
+    MODEL,
+    POOLED,
+    POOLER,
+    POOLING,
+    POST_NORM,
+    STACK_FIELDS,
+    TEXTS,
+    TOKENS,
+    WORDS,
+)
 
 
 def their_rope(parameters: Values | None, ours: Values) -> Values:
@@ -138,4 +154,37 @@ ESM = Architecture(
     assumed={"hidden_act": "gelu"},
 )
 
-ROTARY_ENCODERS = (MODERNBERT, ESM)
+# BERTs with a rotation in place of a table, whose layers are written as Llama's.
+ROTARY_BERT = (
+    ("{embed_tokens,embed_token_types,embed_norm}", "embeddings.{word_embeddings,token_type_embeddings,LayerNorm}"),
+    ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
+    ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.post_{attention,mlp}_layernorm"),
+    POOLER,
+)
+NOMIC_WORDS = (
+    ("lm_head.{dense,norm,decoder.weight}", "cls.predictions.{transform.dense,transform.layer_norm,decoder.weight}"),
+    ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
+)
+NOMIC_BERT = Architecture(
+    "nomic_bert",
+    QkvEncoderConfig,
+    {**BERT_FIELDS, **WHOLE_ROPE},
+    {**POST_NORM, **POOLED, "position": "rope", "feed_forward": "glu", "attention_bias": False, "mlp_bias": False},
+    (*ROTARY_BERT, ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj")),
+    (MODEL, replace(BERT_WORDS, rows=NOMIC_WORDS), Head("ForSequenceClassification", CLASSIFIER), TOKENS),
+    prefix="nomic_bert.",
+    # Whether words are tied is no field there: they are.
+    assumed={"tie_word_embeddings": True},
+)
+JINA_V3 = Architecture(
+    "jina_embeddings_v3",
+    QkvEncoderConfig,
+    {**BERT_FIELDS, **WHOLE_ROPE},
+    {**POST_NORM, **POOLED, "position": "rope"},
+    (*ROTARY_BERT, ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}")),
+    (MODEL, WORDS, TEXTS, TOKENS, ANSWERS),
+    prefix="roberta.",
+    inert="use_cache",
+)
+
+ROTARY_ENCODERS = (MODERNBERT, ESM, NOMIC_BERT, JINA_V3)

@@ -1,4 +1,4 @@
-"""Conversion of models of images, as tables: ViT, DeiT and DINOv2, CLIP and each of its halves, DETR.
+"""Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP and each of its halves, DETR.
 
 In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all. A
 backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
@@ -10,7 +10,7 @@ from ...configuration.configuration_detection import QkvDetectionConfig
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
-from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED
+from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED, UNPOOLED_MODEL
 from .encoder_decoder import SIDES
 from .weights import placed
 
@@ -62,6 +62,29 @@ DEIT = replace(
         replace(IMAGES, rows=TEACHER, words={"pooling": "distilled"}, theirs=f"{IMAGES.ours}WithTeacher"),
     ),
     prefix="deit.",
+)
+VIT_MSN = replace(
+    VIT,
+    model_type="vit_msn",
+    fields=IMAGE_FIELDS,
+    rows=VIT.rows[:-1],
+    heads=(UNPOOLED_MODEL, IMAGES),
+    inert="",
+)
+# Without a class token, what a class is read from is the mean.
+AVERAGED = {"pooling": "mean"}
+IJEPA = replace(
+    VIT_MSN,
+    model_type="ijepa",
+    words={**AVERAGED, "class_token": False},
+    rows=(
+        ("embed_tokens.projection", "embeddings.patch_embeddings.projection"),
+        *(row for row in VIT_MSN.rows if "class_token" not in row[0]),
+    ),
+    heads=(replace(MODEL, words=AVERAGED), replace(IMAGES, words=AVERAGED)),
+    prefix="ijepa.",
+    # Of a pooler that neither class has.
+    inert="pooler_act pooler_output_size",
 )
 
 
@@ -190,6 +213,14 @@ CLIP = Architecture(
     inert="initializer_factor text_config.projection_dim vision_config.projection_dim",
     assumed={f"{part}_config.{name}": value for part in ("text", "vision") for name, value in ASSUMED.items()},
 )
+# It reads the end of a text whatever its id is.
+METACLIP2 = replace(
+    CLIP,
+    model_type="metaclip_2",
+    fields={name: theirs for name, theirs in CLIP.fields.items() if name != "text_config.pooling"},
+    words={**CLIP.words, "text_config.pooling": "end"},
+    assumed={},
+)
 
 
 def read_backbone(value: object, theirs: Values) -> Values:
@@ -235,4 +266,4 @@ DETR = Architecture(
     "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding",
 )
 
-IMAGE_MODELS = (DEIT, VIT, DINOV2, CLIP, CLIP_TEXT, CLIP_IMAGE, DETR)
+IMAGE_MODELS = (DEIT, VIT, VIT_MSN, IJEPA, DINOV2, CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE, DETR)

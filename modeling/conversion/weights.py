@@ -3,7 +3,7 @@
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
 and a name of a module for its weight and bias. Without changes each of several names is renamed by itself; changes are
 of all of them together, in the order written when reading theirs, and backwards when writing. A change that needs a
-size says where our config has it: `split num_attention_heads`.
+size says it, or where our config has it: `qkv num_attention_heads num_key_value_heads 1`.
 """
 
 import re
@@ -31,14 +31,44 @@ class Row(NamedTuple):
     changes: list[str]
 
 
-def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
-    """Split one fused projection into its parts, which in some interleave by head."""
-    return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (groups, count, -1)).unbind(1)]
+def split(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Split one fused matrix into its parts."""
+    return [*tensors[0].chunk(count)]
 
 
-def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
-    """Fuse parts into one projection."""
-    return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
+def fuse(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Fuse parts into one matrix."""
+    return [torch.cat(tensors)]
+
+
+def split_heads(tensors: list[Tensor], count: int, heads: int, key_heads: int, groups: int) -> list[Tensor]:
+    """Split one projection, in which each group has its queries, then its keys, then its values."""
+    sizes = [number // groups for number in (heads, key_heads, key_heads)]
+    parts = tensors[0].unflatten(0, (groups, sum(sizes), -1)).split(sizes, dim=1)
+    return [part.flatten(0, 2) for part in parts]
+
+
+def fuse_heads(tensors: list[Tensor], count: int, heads: int, key_heads: int, groups: int) -> list[Tensor]:
+    """Fuse queries, keys and values group by group."""
+    sizes = [number // groups for number in (heads, key_heads, key_heads)]
+    parts = [tensor.unflatten(0, (groups, size, -1)) for tensor, size in zip(tensors, sizes, strict=True)]
+    return [torch.cat(parts, dim=1).flatten(0, 2)]
+
+
+def transposed_pairs(pairs: tuple[int, int], tensor: Tensor, size: int, rotated: int) -> Tensor:
+    """Transpose the pairs of components that are rotated together, which come first in each head."""
+    first, rest = tensor.unflatten(0, (-1, size)).split((rotated, size - rotated), dim=1)
+    return torch.cat((first.unflatten(1, pairs).transpose(1, 2).flatten(1, 2), rest), dim=1).flatten(0, 1)
+
+
+def gather_pairs(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
+    """Put first components before second ones where a rotation has them in turn: (0, 1, 2, 3) -> (0, 2, 1, 3)."""
+    return [transposed_pairs((rotated // 2, 2), tensor, size, rotated) for tensor in tensors]
+
+
+def interleave_pairs(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
+    """Put the components of a pair beside each other: (0, 2, 1, 3) -> (0, 1, 2, 3)."""
+    return [transposed_pairs((2, rotated // 2), tensor, size, rotated) for tensor in tensors]
 
 
 def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
@@ -69,6 +99,10 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     # GPT-2's Conv1D has inputs first; biases stay.
     "transpose": (TRANSPOSE, TRANSPOSE),
     "split": (split, fuse),
+    # Query heads, key-value heads, groups.
+    "qkv": (split_heads, fuse_heads),
+    # Width of a head, and of its part that is rotated.
+    "interleave": (gather_pairs, interleave_pairs),
     # Several names of theirs for one tensor.
     "tie": (lambda tensors, count: tensors[:1], lambda tensors, count: tensors * count),
     # A leading axis of one, theirs or ours.
@@ -132,7 +166,7 @@ def convert(rows: Iterable[Row], weights: Weights, config: QkvConfig | None = No
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
                 word, *fields = change.split()
-                sizes = [attrgetter(field)(config) for field in fields]
+                sizes = [int(field) if field.isdigit() else attrgetter(field)(config) for field in fields]
                 tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
             converted |= zip((spelt(name, parts, suffix) for name in new), tensors, strict=False)
     if left:

@@ -5,6 +5,7 @@ Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ from torch.nn import functional as F
 from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from ...configuration.configuration_stack import StackConfig
+from ...configuration.configuration_base import QkvConfig
+from ...configuration.configuration_stack import BranchConfig, StackConfig
 from ..attention import CrossAttention, SelfAttention
 from ..context import LayerContext
 from ..feed_forward import FEED_FORWARDS
@@ -25,6 +27,17 @@ from .one_product import placed_heads
 from .weight_copies import is_bare, product_of
 
 Function = Callable[[Tensor], Tensor]
+# Fields that a step computes, or that act outside of it: in training, in a plan, before and after the layers. With any
+# other away from its default, the layers compute themselves.
+COMPUTED = frozenset(
+    "num_hidden_layers pattern sliding_window dilation block_size fixed_columns num_random_blocks random_blocks_seed "
+    "num_global_tokens grid_kernel hidden_size num_attention_heads num_key_value_heads head_dim attention_bias "
+    "query_key_norm attention_multiplier attention_dropout position max_position_embeddings position_offset "
+    "rope_parameters relative_attention_num_buckets relative_attention_max_distance kernel feature_map "
+    "intermediate_size hidden_act feed_forward mlp_bias norm norm_eps norm_first final_norm norm_bias embedding_norm "
+    "embedding_dropout residual_dropout activation_dropout drop_path_rate layerdrop float16_clamp initializer_range "
+    "final_dropout parallel_residual layer_scale".split()
+)
 
 
 class LayerStep:
@@ -189,8 +202,14 @@ def layer_steps(config: StackConfig, layers: Sequence[nn.Module], wide: int) -> 
 
 
 def is_ours(config: StackConfig, layer: nn.Module) -> bool:
-    """Return True where a layer and its modules are stock ones, to which nothing was added."""
-    ours = (SelfAttention, CrossAttention, FEED_FORWARDS[config.feed_forward], Residual)
+    """Return True where a layer and its modules are stock ones, to which nothing was added, and no field is new."""
+    ours = (SelfAttention, CrossAttention, *FEED_FORWARDS.values(), Residual)
     known = type(layer) in LAYERS.values() and all(type(each) in ours for each in layer.children())
     stock = all(type(each) is nn.Linear for name, each in layer.named_modules() if name.endswith("_proj"))
-    return known and stock and all(map(is_bare, layer.modules())) and not layer.training and not config.attention_gate
+    return known and stock and all(map(is_bare, layer.modules())) and not layer.training and asks_no_more(config)
+
+
+def asks_no_more(config: StackConfig) -> bool:
+    """Return True where every field of layers that a step does not compute is at its default."""
+    known = COMPUTED.union(each.name for each in fields(QkvConfig))
+    return all(each.name in known or getattr(config, each.name) == each.default for each in fields(BranchConfig))

@@ -116,8 +116,12 @@ def convert_back(source: Path, target: Path) -> dict[str, Any]:
     for file in set(stored_tensors(source).values()):
         expected |= {name: tensor for name, tensor in load_file(file).items() if name in expected}
     model: Any = open_model(target)
+    kind = original.config.model_type
     try:
-        model = write(model, copies=False) if is_ours(target) else read(model, copies=False, wanted=type(original))
+        if is_ours(target):
+            model = write(model, copies=False, model_type=kind)
+        else:
+            model = read(model, copies=False, wanted=type(original))
     except ValueError as error:
         return {"tensors": len(expected), "different": sorted(expected), "error": str(error)}
     again = {name: value for name, value in model.state_dict().items() if name not in unread(model)}

@@ -47,9 +47,13 @@ def convert_checkpoint(
     *,
     dtype: str | None = None,
     max_shard_size: str | None = None,
+    model_type: str | None = None,
     command: str | None = None,
 ) -> Certificate | None:
-    """Write all files of the converted checkpoint, and with a `command` a certificate that names it."""
+    """Write all files of the converted checkpoint, and with a `command` a certificate that names it.
+
+    `model_type` chooses one of several official architectures.
+    """
     size = max_shard_size or shard_size(source)
     if dtype:
         # The certificate compares like with like: the source in the precision of the target.
@@ -58,7 +62,8 @@ def convert_checkpoint(
         companions(original, source)
     with phase(f"converting {source}"):
         model: Any = open_checkpoint(source)
-        model = write(model, copies=False) if is_ours(source) else read(model, copies=False)
+        ours = is_ours(source)
+        model = write(model, copies=False, model_type=model_type) if ours else read(model, copies=False)
         model.save_pretrained(folder, max_shard_size=size)
     del model
     companions(source, folder)

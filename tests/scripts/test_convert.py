@@ -73,6 +73,14 @@ def test_there_and_back_changes_nothing(row: Row, tmp_path: Path) -> None:
     assert back.architectures == [row.class_name]
 
 
+def test_the_younger_of_two_names_of_a_model_is_asked_for(tmp_path: Path) -> None:
+    source = saved(variant("data2vec-text", "ForMaskedLM", ""), tmp_path)
+    assert run(source, tmp_path / "ours", "--check") == 0  # the way back is to a Data2Vec, and no RoBERTa
+    assert run(tmp_path / "ours", tmp_path / "back", "--to", "data2vec-text") == 0
+    assert tensors(tmp_path / "back") == tensors(source)
+    assert run(source, tmp_path / "other", "--to", "roberta") == 1
+
+
 def test_the_certificate_says_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = saved(LLAMA, tmp_path), tmp_path / "ours"
     assert run(source, target, "--check") == 0

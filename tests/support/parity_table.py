@@ -59,13 +59,13 @@ def measure(row: Row) -> str:
     """One line of the table."""
     official = row.build()
     ours = from_transformers(official)
-    back = to_transformers(ours)
+    back = to_transformers(ours, row.family.model_type)
     assert_identical(back, official)
     into, out = (max(distance(row, stock, ours, side) for side in row.sides) for stock in (official, back))
     with double():
         official = row.build()
         precise = from_transformers(official)
-        stocks = (official, to_transformers(precise))
+        stocks = (official, to_transformers(precise, row.family.model_type))
         into64, out64 = (max(distance(row, stock, precise, side) for side in row.sides) for stock in stocks)
     numbers = " | ".join(f"{value:.1e}" for value in (into, into64, out, out64))
     return f"| {row.class_name} | {row.name or 'plain'} | {type(ours).__name__} | {numbers} |\n"

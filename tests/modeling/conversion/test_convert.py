@@ -17,7 +17,7 @@ import tiny
 from errors import raises_sentence
 from families import FAMILIES, ROWS, variant
 from families.base import UNREAD_PARTS, Row
-from qkv.modeling.conversion.convert import CONVERSIONS
+from qkv.modeling.conversion.convert import CONVERSIONS, attempted
 from sampling import sampled
 
 TABLES = tables.beside(__file__)
@@ -172,12 +172,29 @@ def test_what_stock_transformers_has_not_is_refused(words: str, fields: dict[str
         qkv.to_transformers(model_class(config))
 
 
+def test_a_codec_that_finds_no_word_refuses_its_own_architecture_alone() -> None:
+    """Any of the tables may meet a config that it has no word for."""
+    words: dict[str, bool] = {}
+    assert attempted(lambda config: [words[config]], "new") == (True, ["'new'"])
+    assert attempted(lambda config: [[][0]], "new")[0]
+
+
+@pytest.mark.parametrize("model_type", [None, "roberta", "xlm-roberta"])
+def test_one_of_several_names_of_a_model_is_asked_for(model_type: str | None) -> None:
+    ours = qkv.from_transformers(build("xlm-roberta", "ForMaskedLM"))
+    assert qkv.to_transformers(ours, model_type).config.model_type == (model_type or "roberta")
+    with raises_sentence("model_type='robert'", "QkvEncoderForMaskedLM", "roberta"):
+        qkv.to_transformers(ours, "robert")
+    with raises_sentence("DistilBertForMaskedLM"):
+        qkv.to_transformers(ours, "distilbert")
+
+
 def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
     config = variant("bert", "Model", "").config()
     for source, *mentions in (
         (3, "int"),
         (tmp_path / "nowhere", "nowhere"),
-        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder'", "bart"),
+        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder'", "starcoder2"),
         (transformers.BertForNextSentencePrediction(config), "BertForNextSentencePrediction", "BertModel"),
     ):
         with raises_sentence(*mentions):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from comparison import exact
 from families import ROWS
 from families.base import Row
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
@@ -49,10 +50,11 @@ def scaled(row: Row, factor: float, names: re.Pattern[str]) -> PreTrainedModel:
 @EACH
 def test_half_precision_is_as_near_to_the_exact_numbers(row: Row, dtype: torch.dtype, factor: float) -> None:
     official = scaled(row, factor, re.compile(r"^(?!.*embed_positions).*weight$"))
-    exact = run(row, copy.deepcopy(official).double(), ours=False)
+    with exact():
+        precise = run(row, copy.deepcopy(official).double(), ours=False)
     theirs, mine = run(row, official.to(dtype), ours=False), run(row, from_transformers(official), ours=True)
     for name, one in theirs.items():
-        other, truth = mine[name], exact[name]
+        other, truth = mine[name], precise[name]
         assert not (one.isfinite() & ~other.isfinite()).any()
         if (
             factor < 16 and one.isfinite().all()

@@ -10,7 +10,9 @@ from qkv.modeling.conversion.weights import convert, expanded
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
     ("layers.*.o", "h.*.out", "transpose"),
-    ("heads.{q,k,v}", "heads.qkv", "split num_attention_heads"),
+    ("heads.{q,k,v}", "heads.qkv", "qkv num_attention_heads 2 2"),
+    ("grouped.{q,k,v}", "grouped.qkv", "qkv 4 2 2"),
+    ("turned.{q,k}", "pairs.{q,k}", "interleave 4 2"),
     ("**.norm", "**.ln"),
     ("mlp.{gate,up}", "mlp.{wi_0,wi_1}", "together"),
     ("mlp.up", "mlp.wi"),
@@ -41,6 +43,8 @@ def theirs() -> dict[str, Tensor]:
         },
         **{f"h.{layer}.qkv.bias": torch.randn(12) for layer in (0, 1)},
         **{"heads.qkv.weight": torch.randn(12, 4), "heads.qkv.bias": torch.randn(12)},
+        **{"grouped.qkv.weight": torch.randn(24, 4), "grouped.qkv.bias": torch.randn(24)},
+        **{f"pairs.{name}.weight": torch.randn(size, 4) for name, size in (("q", 8), ("k", 4))},
         **{f"{side}.ln.{kind}": torch.randn(4) for side in ("encoder", "decoder") for kind in ("weight", "bias")},
         **{f"mlp.wi_{number}.weight": torch.randn(4, 4) for number in (0, 1)},
         "first.weight": table,
@@ -69,6 +73,24 @@ def test_a_fused_projection_is_split_by_part_or_head_by_head() -> None:
             assert torch.equal(ours[f"layers.{layer}.{name}.weight"], fused[index])
             assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
             assert ours[f"layers.{layer}.{name}.bias"].shape == ours[f"heads.{name}.bias"].shape == (4,)
+
+
+def test_a_fused_projection_is_split_by_groups_of_heads() -> None:
+    """Heads of three components: each group has two query heads, a key head and a value head."""
+    original = theirs()
+    ours, fused = convert(TABLE, original, CONFIG, reading=True), original["grouped.qkv.bias"].view(2, 4, 3)
+    for name, heads in (("q", slice(0, 2)), ("k", slice(2, 3)), ("v", slice(3, 4))):
+        assert torch.equal(ours[f"grouped.{name}.bias"], torch.cat([group[heads].flatten() for group in fused]))
+
+
+def test_pairs_beside_each_other_become_halves() -> None:
+    """Of each head of six components the first four are rotated."""
+    table = expanded([("{q,k}", "{q,k}", "interleave 6 4")])
+    weights = {"q.weight": torch.arange(12)[:, None], "k.weight": torch.arange(6)[:, None]}
+    ours = convert(table, weights, reading=True)
+    assert ours["q.weight"].flatten().tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+    back = convert(table, ours, reading=False)
+    assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
 
 
 def test_a_weight_without_a_row_is_refused() -> None:

@@ -29,6 +29,7 @@ from qkv.modeling import (
 )
 from qkv.modeling.context import LayerContext
 from qkv.modeling.execution import stand_ins
+from qkv.modeling.fast_paths import layer_step
 from qkv.modeling.fast_paths.layer_step import layer_steps
 from qkv.modeling.fast_paths.stack_step import StackStep
 from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, LinearStep, product_of
@@ -158,6 +159,16 @@ def test_a_subclass_of_a_part_computes_itself(part: str) -> None:
     module.__class__ = Halved
     assert_plain(model, steps=0 if part == "model" else STEPS - 1, input_ids=IDS)
     assert part == "model" or not layer_steps(model.config, model.model.layers, 1)
+
+
+@pytest.mark.parametrize("multiplier", [None, 0.3])
+def test_a_field_that_a_step_does_not_know_goes_through_the_layers(
+    multiplier: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_step, "COMPUTED", layer_step.COMPUTED - {"attention_multiplier"})
+    model = build(attention_multiplier=multiplier)
+    assert bool(layer_steps(model.config, model.model.layers, 1)) == (multiplier is None)
+    assert_plain(model, input_ids=IDS)
 
 
 def test_static_caches() -> None:
