@@ -60,7 +60,8 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
     @property
     def rotary_dim(self) -> int:
         """Number of components of a head that one set of `rope_parameters` rotates, in pairs."""
-        size = int(self.head_dim * (self.rope_parameters or {}).get("partial_rotary_factor", 1.0))
+        parameters: Fields = {**(self.rope_parameters or {})}
+        size = int(self.head_dim * parameters.get("partial_rotary_factor", 1.0))
         return size + size % 2
 
     @property

@@ -31,14 +31,14 @@ class Row(NamedTuple):
     changes: list[str]
 
 
-def split(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Split one fused matrix into its parts."""
-    return [*tensors[0].chunk(count)]
+def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
+    """Split one fused projection into parts of one size, which in some interleave by head."""
+    return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (groups, count, -1)).unbind(1)]
 
 
-def fuse(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Fuse parts into one matrix."""
-    return [torch.cat(tensors)]
+def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
+    """Fuse parts into one projection."""
+    return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
 
 
 def split_heads(tensors: list[Tensor], count: int, heads: int, key_heads: int, groups: int) -> list[Tensor]:
