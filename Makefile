@@ -19,7 +19,7 @@ TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers-$(TRANSFORMERS)
 LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
 PYTEST_OVER = bin/python -P -m pytest -q
 
-.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser gpu common-suite cells soak fuzz cards docs long-range fold-toy release install
+.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser gpu gpu-rehearsal common-suite cells soak fuzz cards docs long-range fold-toy release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -84,9 +84,13 @@ $(LLAMA_CPP_SOURCE):
 		cmake -S $@/vendor/llama.cpp -B $@/build -DCMAKE_BUILD_TYPE=None -DGGML_OPENMP=OFF -DLLAMA_BUILD_COMMON=OFF && \
 		cmake --build $@/build --target llama --parallel 2 >$@/build/log
 
-# What a GPU alone can tell, in five minutes; skipped without one.
+# What a GPU alone can tell, in five minutes; skipped without one. `make gpu-rehearsal` runs it on a CPU with stand-ins of the
+# kernels of attention; a test that needs more of CUDA steps aside and says so.
 gpu: install
 	$(VENV)/bin/pytest -q tests/gpu
+
+gpu-rehearsal: install
+	CUDA_VISIBLE_DEVICES= $(VENV)/bin/pytest -q -rs tests/gpu --rehearse
 
 # The pages of `qkv attend` and `qkv demo` in Chromium, which `apt-get install chromium` brings, or QKV_CHROMIUM names.
 browser:

@@ -21,7 +21,7 @@ from qkv.scripts.common.files import RECORD, write_atomically, write_json
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import print_columns, print_table
 from qkv.scripts.lab.benchmarking import run as measuring
-from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, chosen_contenders, stock_model
+from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, THEIRS, chosen_contenders, stock_model
 from qkv.scripts.lab.benchmarking.equality import UnequalError
 from qkv.scripts.lab.benchmarking.loading import MODULES, measure_loading
 from qkv.scripts.lab.benchmarking.machine import describe
@@ -170,7 +170,8 @@ def write(record: dict[str, Any], arguments: Namespace) -> None:
 
 def show(name: str, workload: dict[str, Any], machine: dict[str, Any]) -> None:
     """Print the table of a workload, and who is absent."""
-    print_columns(name, short(columns(workload, machine)), "times as fast as transformers: median of rounds (range)")
+    reference = workload.get("reference", THEIRS)
+    print_columns(name, short(columns(workload, machine)), f"times as fast as {reference}: median of rounds (range)")
     for contender, reason in workload["absent"].items():
         say(f"{contender} is absent from {name}: {reason}")
 

@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 
 from qkv import QkvDecoderConfig, QkvDecoderForCausalLM, QkvEncoderConfig, QkvEncoderForMaskedLM
 from qkv.modeling.fast_paths import flex_blocks
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = {"vocab_size": 97, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
 SIZES |= {"intermediate_size": 96, "max_position_embeddings": 64, "sliding_window": 5, "block_size": 4}
 SIZES |= {"text_length": 2, "grid_columns": 4, "grid_kernel": 3, "fixed_columns": 1}
@@ -22,6 +24,11 @@ LENGTH = 40
 IDS = torch.randint(5, 97, (3, LENGTH), generator=torch.Generator().manual_seed(0))
 RIGHT = (torch.arange(LENGTH) < torch.tensor([[33], [9], [40]])).long()
 MASKS = {"none": None, "right": RIGHT, "left": RIGHT.flip(1)}
+
+
+def needs_cuda(part: str) -> pytest.MarkDecorator:
+    """Step aside in a rehearsal, which has no part of CUDA but its kernels of attention."""
+    return pytest.mark.skipif(DEVICE == "cpu", reason=f"needs CUDA's {part}")
 
 
 def build(stack: str, **fields: Any) -> Any:
@@ -59,10 +66,11 @@ def long_batch(given: str = "left") -> dict[str, Any]:
 @contextmanager
 def by_blocks() -> Iterator[mock.Mock]:
     """Let flex attention take patterns however little they skip, and yield its kernel."""
-    kernel = flex_blocks.FLEX_KERNELS["cuda"]
+    rows = flex_blocks.FLEX_KERNELS
+    kernel = rows[DEVICE]
     attend = mock.Mock(wraps=kernel.attend)
     small = kernel._replace(attend=attend, work=-float("inf"))
-    with mock.patch.dict(flex_blocks.FLEX_KERNELS, cuda=small), mock.patch.object(flex_blocks, "SHARE", float("inf")):
+    with mock.patch.dict(rows, {DEVICE: small}), mock.patch.object(flex_blocks, "SHARE", float("inf")):
         yield attend
 
 
@@ -71,7 +79,7 @@ def moved(inputs: dict[str, Any], device: str) -> dict[str, Any]:
     return {name: each.to(device) if isinstance(each, Tensor) else each for name, each in inputs.items()}
 
 
-def learned(model: Any, inputs: dict[str, Any], device: str = "cuda", dtype: torch.dtype | None = None) -> list[Tensor]:
+def learned(model: Any, inputs: dict[str, Any], device: str = DEVICE, dtype: torch.dtype | None = None) -> list[Tensor]:
     """The loss and its gradients, on the CPU in double precision."""
     model = model.to(device, dtype or next(model.parameters()).dtype).train()
     model.zero_grad()

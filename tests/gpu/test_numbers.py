@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from gpu_models import MASKS, batch_of, build, by_blocks, distance, learned, long_batch
+from gpu_models import DEVICE, MASKS, batch_of, build, by_blocks, distance, learned, long_batch, needs_cuda
 from torch.nn import functional as F
 
 import tiny
@@ -47,7 +47,7 @@ def test_every_cell(stack: str, position: str, pattern: str, kernel: str, mask: 
 @pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
 def test_every_family(case: tiny.Case) -> None:
     inputs, found = case.inputs(), []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         model = case.build().to(device)
         given = {name: each.to(device) if hasattr(each, "to") else each for name, each in inputs.items()}
         given = {
@@ -62,16 +62,17 @@ def test_every_family(case: tiny.Case) -> None:
     assert distance(found[1], found[0]) <= 1e-3
 
 
+@needs_cuda("kernel, here the stand-in itself")
 @HALVES
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (3, 3), (4, 0)], ids=str)
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("size", [32, 64, 80, 96, 128])
 def test_the_kernel_computes_what_its_stand_in_does(size: int, groups: int, window: Any, dtype: torch.dtype) -> None:
-    ends = torch.tensor([0, 5, 6, 90, 217], dtype=torch.int32, device="cuda")
-    heads = [torch.randn(217, count, size, device="cuda", dtype=dtype) for count in (4, groups, groups)]
-    upstream, found = torch.randn(217, 4, size, device="cuda", dtype=torch.float64), []
+    ends = torch.tensor([0, 5, 6, 90, 217], dtype=torch.int32, device=DEVICE)
+    heads = [torch.randn(217, count, size, device=DEVICE, dtype=dtype) for count in (4, groups, groups)]
+    upstream, found = torch.randn(217, 4, size, device=DEVICE, dtype=torch.float64), []
     for attend, kind in (
-        (varlen.VARLEN_KERNELS["cuda"].attend, dtype),
+        (varlen.VARLEN_KERNELS[DEVICE].attend, dtype),
         (varlen_attn, torch.float64),
         (varlen_attn, dtype),
     ):
@@ -130,8 +131,8 @@ def test_blocks_in_half_precision_err_no_more_than_dense_masks(given: str, size:
 @HALVES
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_in_chunks(dtype: torch.dtype, smoothing: float) -> None:
-    hidden, weight = torch.randn(700, 64, device="cuda"), torch.randn(5000, 64, device="cuda") / 8
-    labels, found = torch.randint(5000, (700,), device="cuda"), []
+    hidden, weight = torch.randn(700, 64, device=DEVICE), torch.randn(5000, 64, device=DEVICE) / 8
+    labels, found = torch.randint(5000, (700,), device=DEVICE), []
     for kind, chunked in ((torch.float64, False), (dtype, False), (dtype, True)):
         given = [each.to(kind).clone().requires_grad_() for each in (hidden, weight)]
         if chunked:
@@ -152,6 +153,7 @@ def test_the_scan_of_the_delta_rule_has_the_numbers_of_its_loop() -> None:
         assert distance(scanned, learned(model, inputs)) <= 1e-4
 
 
+@needs_cuda("gradients of flex attention")
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 @pytest.mark.parametrize("position", get_args(PositionName))
 def test_flex_attention(stack: str, position: str) -> None:
@@ -163,12 +165,12 @@ def test_flex_attention(stack: str, position: str) -> None:
 
 
 def test_packed_is_taken() -> None:
-    model, taken = build("encoder").cuda().bfloat16(), []
+    model, taken = build("encoder").to(DEVICE).bfloat16(), []
     model.remove_padding = True
     with mock.patch.object(
         VarlenPlan, "restore", lambda plan, hidden: taken.append(plan) or plan.packed.restore(hidden)
     ):
-        model(**{name: each.cuda() for name, each in batch_of("encoder", MASKS["right"]).items()})
+        model(**{name: each.to(DEVICE) for name, each in batch_of("encoder", MASKS["right"]).items()})
     assert taken
 
 
@@ -187,9 +189,10 @@ def test_paths_that_were_not_measured_err_no_more_than_stock(groups: int, size: 
     assert joint.called
 
 
+@needs_cuda("cuDNN")
 def test_cudnn_computes_what_it_is_first_for() -> None:
-    model = build("decoder", position="rope", head_dim=64).cuda().bfloat16()
+    model = build("decoder", position="rope", head_dim=64).to(DEVICE).bfloat16()
     model.model.cudnn_first = True
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        model(**{name: each.cuda() for name, each in batch_of("decoder", None).items()}, use_cache=False)
+        model(**{name: each.to(DEVICE) for name, each in batch_of("decoder", None).items()}, use_cache=False)
     assert any("cudnn_attention" in each.key for each in profile.key_averages())

@@ -6,13 +6,14 @@ from unittest import mock
 
 import pytest
 import torch
-from gpu_models import IDS, MASKS, batch_of, build, by_blocks, long_batch, moved
+from gpu_models import IDS, MASKS, batch_of, build, by_blocks, long_batch, moved, needs_cuda
 
 from qkv.modeling import execution
 from qkv.modeling.fast_paths import flex_blocks, recorded_step
 from qkv.modeling.fast_paths.recorded_step import Recording
 from qkv.modeling.heads import language_modeling
 
+pytestmark = needs_cuda("waits, memory and recorded graphs")
 PACKED = {"cu_seq_lens_q": torch.tensor([0, 7, 40, 41, 120], dtype=torch.int32)}
 
 

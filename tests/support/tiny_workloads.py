@@ -24,6 +24,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "BertModel": BERT,
     "GPT2LMHeadModel": GPT2,
     "LlamaForCausalLM": LLAMA,
+    **dict.fromkeys(("QkvDecoderModel", "QkvDecoderForCausalLM"), BERT),
     "LlamaModel": LLAMA,
     "MistralModel": LLAMA | {"sliding_window": 4},
     "MistralForCausalLM": LLAMA | {"sliding_window": 4},
@@ -40,7 +41,7 @@ WORKLOADS = read_workloads()
 KINDS = {
     (workload.model.official, workload.step, workload.beams): name for name, workload in reversed(WORKLOADS.items())
 }
-RUN = [name for name in KINDS.values() if not name.startswith("load")]
+RUN = [name for name in KINDS.values() if not name.startswith(("load", "gpu-delta"))]
 MACHINE = {
     "device": "cpu", "name": "a processor", "cores": 2, "threads": 2, "dtype": "float32",
     "gemm_flops": 1e11, "bandwidth_bytes": 2e10,

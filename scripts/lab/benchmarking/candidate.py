@@ -18,10 +18,10 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model with the stock model's weights, and how gradients of those are named and laid out in it."""
+    """A model with the stock model's weights, and how gradients of those are laid out in it; None if not compared."""
 
     model: nn.Module
-    translated: Callable[[Tensors], Tensors]
+    translated: Callable[[Tensors], Tensors] | None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ class Contender:
         """Tell whether it can run a workload."""
         if workload.step.startswith("load"):
             return False  # who loads is said in loading.py
-        return not self.runs or workload.step in self.runs.get(workload.model.official, ())
+        others = not self.runs and not workload.model.official.startswith("Qkv")
+        return others or workload.step in self.runs.get(workload.model.official, ())
 
 
 BERTS: Mapping[str, Sequence[Step]] = {"BertForMaskedLM": ["train"], "BertModel": ["encode"]}
@@ -56,6 +57,12 @@ def ours(stock: PreTrainedModel, workload: Workload, opened: Sequence[str] = ())
 def theirs(stock: PreTrainedModel, workload: Workload) -> Candidate:
     """Copy a stock model."""
     return Candidate(copy.deepcopy(stock), lambda gradients: gradients)
+
+
+def with_kernel(stock: PreTrainedModel, workload: Workload, kernel: str) -> Candidate:
+    """Build a decoder of this package with a kernel; tests/gpu compare its results with those of a CPU."""
+    config = type(stock.config)(**{**workload.model.config, "kernel": kernel})
+    return Candidate(type(stock)(config).to(stock.device, stock.dtype), None)
 
 
 CONTENDERS = {
@@ -90,6 +97,12 @@ for path, opened in PATHS.items():
     CONTENDERS[f"qkv-{path}-compiled"] = Contender(f"{about}, compiled", take_over, CAUSAL, compiled=True, asked=True)
 
 
+DECODERS: Mapping[str, Sequence[Step]] = {"QkvDecoderModel": ["encode"], "QkvDecoderForCausalLM": ["train"]}
+# The first is the reference of the other.
+for kernel in ("linear", "gated_delta"):
+    CONTENDERS[kernel] = Contender(f"this package's decoder by {kernel}", partial(with_kernel, kernel=kernel), DECODERS)
+
+
 def chosen_contenders(words: Sequence[str]) -> list[str]:
     """Return the contenders that names or patterns mean, without one all that need not be asked for.
 
@@ -107,7 +120,7 @@ def stock_model(workload: Workload, seed: int, device: torch.device, dtype: torc
     import transformers
 
     shape = workload.model
-    official: Any = getattr(transformers, shape.official)
+    official: Any = getattr(qkv if shape.official.startswith("Qkv") else transformers, shape.official)
     torch.manual_seed(seed)
     config = official.config_class(**shape.config)
     config._attn_implementation = "sdpa" if official._supports_sdpa else "eager"

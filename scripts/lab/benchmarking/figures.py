@@ -12,7 +12,7 @@ HEIGHT, WIDTH = 0.32, 9.0
 
 def draw(record: dict[str, Any], path: Path) -> None:
     """Draw medians of ratios with their ranges, a row for each workload and a colour for each contender."""
-    workloads = in_order(record["workloads"])
+    workloads = {name: each for name, each in in_order(record["workloads"]).items() if THEIRS in each["contenders"]}
     names = sorted({name for workload in workloads.values() for name in workload["contenders"]} - {THEIRS})
     figure = Figure(figsize=(WIDTH, 1.6 + HEIGHT * len(workloads)), layout="constrained")
     axis = figure.subplots()

@@ -26,6 +26,7 @@ def columns(workload: Record, machine: Record) -> list[dict[str, str]]:
                 "contender": name,
                 "median": duration(median(own["seconds"])),
                 "times as fast": spread(own["times_as_fast"]),
+                **{key: own[key] for key in ("attention", "dtype") if key in own},
                 "tokens/s": rate(workload, own),
                 "of limit": share(workload, own, machine),
                 **utilisation(workload, own, machine),

@@ -4,11 +4,12 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from qkv.scripts.lab.benchmarking.attention import attention_of
 from qkv.scripts.lab.benchmarking.batches import Inputs, batch
 from qkv.scripts.lab.benchmarking.candidate import AbsentError, Candidate
 from qkv.scripts.lab.benchmarking.contenders import CONTENDERS, THEIRS, candidate, stock_model
@@ -36,6 +37,8 @@ class Settings:
 
 def measure(workload: Workload, settings: Settings, report: Report) -> dict[str, Any]:
     """Return the record of a workload; `report` is told what is being done, and the laps it is worth."""
+    if workload.dtype:
+        settings = replace(settings, dtype=getattr(torch, workload.dtype))
     stock = stock_model(workload, settings.seed, settings.device, settings.dtype)
     inputs = {name: value.to(settings.device) for name, value in batch(workload, stock.config, settings.seed).items()}
     record: dict[str, Any] = {**workload.sizes, "work": work(stock, workload, inputs), "absent": {}, "contenders": {}}
@@ -49,9 +52,11 @@ def measure(workload: Workload, settings: Settings, report: Report) -> dict[str,
             steps[name] = step_of(workload, result[0].model, inputs, settings.dtype)
             record["contenders"][name] = {"differences": result[1], "first_seconds": result[2]}
     laps = in_turns(steps, settings.rounds, lambda name, step: timed(name, step, report), settings.seconds)
+    record["reference"] = THEIRS if THEIRS in laps else next(iter(laps))
     for name, own in laps.items():
-        figures = {"seconds": own, "times_as_fast": ratios(laps[THEIRS], own)}
-        record["contenders"][name] |= figures | {"peak_bytes": peak_bytes(steps[name], settings.device)}
+        figures = {"seconds": own, "times_as_fast": ratios(laps[record["reference"]], own)}
+        figures |= {"attention": attention_of(steps[name]), "peak_bytes": peak_bytes(steps[name], settings.device)}
+        record["contenders"][name] |= figures | {"dtype": str(settings.dtype).removeprefix("torch.")}
     del steps, compared, stock
     gc.collect()
     return record

@@ -37,7 +37,8 @@ def work(stock: Any, workload: Workload, inputs: Inputs) -> dict[str, float]:
         read = stock.dtype.itemsize * counted.read * (workload.new_tokens - 1)
         return {"flops": counted.flops, "bytes": read, "tokens": float(workload.new_tokens * workload.batch)}
     passes = TRAINED if workload.step == "train" else 1
-    usual = {"model_flops": model_flops(stock, inputs)} if passes == TRAINED and "input_ids" in inputs else {}
+    told = passes == TRAINED and "input_ids" in inputs and getattr(stock.config, "kernel", "softmax") == "softmax"
+    usual = {"model_flops": model_flops(stock, inputs)} if told else {}
     return {"flops": counted.flops * passes, "bytes": 0.0, "tokens": counted.tokens, **usual}
 
 
@@ -77,6 +78,8 @@ def attended(config: Any, lengths: Lengths, *, causal: bool) -> float:
 
     The few global tokens beside a window are not counted.
     """
+    if getattr(config, "kernel", "softmax") != "softmax":
+        return 0.0  # a state in place of pairs; it costs little beside the products of weights
     window = getattr(config, "sliding_window", None) or max(lengths)
     if not causal:
         widths = getattr(config, "attention_window", None) or max(lengths)  # of all layers

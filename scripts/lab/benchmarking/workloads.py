@@ -32,7 +32,7 @@ class Shape:
 class Workload:
     """A model and one step on a batch; `real` and `target_real` are the shares of tokens that are no padding.
 
-    `device` is the kind that the batch is for.
+    `device` is the kind that the batch is for; `dtype`, where there is one, stands above the option of the command.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Workload:
     new_tokens: int = 0
     beams: int = 1
     device: str = "cpu"
+    dtype: str = ""
 
     @property
     def sizes(self) -> dict[str, Any]:

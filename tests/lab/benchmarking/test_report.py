@@ -51,10 +51,11 @@ def test_a_gpu_has_the_usual_utilisations_and_names_what_was_never_measured() ->
     machine = MACHINE | {"device": "cuda", "driver": "580.1", "cuda": "13.0", "told_flops": 1e12}
     workload = measured({"qkv": [1.0], "transformers": [2.0]})
     workload["work"] |= {"model_flops": 4e11, "bytes": 0.5 * MACHINE["bandwidth_bytes"]}
-    workload["contenders"]["qkv"]["first_seconds"] = 30.2
+    workload["contenders"]["qkv"] |= {"first_seconds": 30.2, "attention": "varlen", "dtype": "bfloat16"}
+    assert "varlen bfloat16" in " ".join(columns(workload, machine)[0].values())
     shown = {line["contender"]: (line["MFU"], line["MBU"], line["first calls"]) for line in columns(workload, machine)}
     assert shown == {"qkv": ("40.0 %", "50 %", "30 s"), "transformers": ("20.0 %", "25 %", "")}
     text = page(record(**{"gpu-decode-1": workload, "gpu-clm-train-1024": workload}) | {"machine": machine})
     missing = next(line for line in text.splitlines() if line.startswith("Never measured"))
-    assert "`gpu-vit-train`" in missing and "gpu-decode-1" not in missing and "mlm-train-small-128" not in text
+    assert "`gpu-vit-train`" in missing and "`gpu-decode-1`" not in missing and "mlm-train-small-128" not in text
     assert "`gpu-clm-train-1024 by qkv-one-product`" in missing and "`gpu-clm-train-1024`" not in missing

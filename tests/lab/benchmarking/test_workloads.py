@@ -3,6 +3,7 @@
 import pytest
 import transformers
 
+import qkv
 from qkv.scripts.lab.benchmarking.batches import READS
 from qkv.scripts.lab.benchmarking.workloads import STEPS, chosen
 from tiny_workloads import WORKLOADS
@@ -29,7 +30,7 @@ def test_words_choose_workloads_in_the_order_of_the_table(words: list[str], name
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_names_what_there_is(name: str) -> None:
     workload = WORKLOADS[name]
-    official = getattr(transformers, workload.model.official)
+    official = getattr(qkv if workload.model.official.startswith("Qkv") else transformers, workload.model.official)
     assert workload.step in STEPS and workload.model.reads in READS and 0 < workload.real <= 1
     assert official.config_class(**workload.model.config)
     assert (workload.new_tokens > 0) == (workload.step == "generate")
