@@ -97,6 +97,7 @@ def watch(job: dict[str, Any]) -> list[int]:
 
 def serve() -> None:
     import conftest  # noqa: F401  makes the checkout importable
+    import every_test  # noqa: F401
 
     import tiny
 

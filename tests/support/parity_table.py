@@ -10,6 +10,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import conftest  # noqa: F401  makes the checkout importable
+    import every_test  # noqa: F401
 
 import torch
 import transformers
