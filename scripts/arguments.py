@@ -158,6 +158,26 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
 
 
+def conform(parser: ArgumentParser) -> None:
+    """Check any transformers model, ours or not, for silent faults.
+
+    SOURCE is a class of transformers, `module:Class`, a folder or a Hub id. Random weights of a small size are checked,
+    of a folder or Hub id those of its own size; --weights takes the stored ones. A check that failed is run again with
+    other weights and inputs, and a program shows what failed. The code of a repository runs, in a process of its own,
+    only with --trust-remote-code. The exit status is 1 if a check FAILED.
+
+    Example: qkv conform BertForMaskedLM --skip lora --json report.json
+    """
+    parser.add_argument("source", metavar="SOURCE", help="a class, module:Class, a folder or a Hub id")
+    parser.add_argument("--only", action="append", default=[], metavar="CHECK", help="run this check; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave this check out")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and inputs (0)")
+    parser.add_argument("--weights", action="store_true", help="check the stored weights of a folder or Hub id")
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report to a file, too")
+
+
 def attend(parser: ArgumentParser) -> None:
     """Show which tokens attend to which in a model for one input, as a page.
 
@@ -206,6 +226,7 @@ COMMANDS: Commands = {
     "convert": convert,
     "publish": publish,
     "verify": verify,
+    "conform": conform,
     "attend": attend,
     "plan": plan,
     "demo": demo,
