@@ -17,13 +17,11 @@ from qkv.scripts.conformance.outcomes import (
     require_close,
     skip_if,
 )
-from qkv.scripts.conformance.registry import EVERY, TEXT, WRITERS, check
 from qkv.scripts.conformance.subject import Subject
 
 SIDES = ("right", "left")
 
 
-@check(*WRITERS, reports="48745, 48770")
 def causal(subject: Subject) -> None:
     """Check that later tokens change no logits before them: each backend, no mask, ones, padding."""
     mask_name = subject.stream.replace("input_ids", "attention_mask")
@@ -44,7 +42,6 @@ def causal(subject: Subject) -> None:
                     require(not unmoved, f"{backend}: logits do not depend on the tokens")
 
 
-@check(*TEXT, reports="46773, 48256")
 def masked_content(subject: Subject) -> None:
     """Check that ids under the mask do not matter."""
     for backend in subject.backends:
@@ -61,7 +58,6 @@ def masked_content(subject: Subject) -> None:
             require_close(base[keep], other[keep], f"{backend}, {side}: ids under the mask change the result")
 
 
-@check(*TEXT, reports="26380, nnsight 673")
 def padding(subject: Subject) -> None:
     """Check that a padded row gives what it gives alone: right; left with position_ids."""
     for backend in subject.backends:
@@ -84,7 +80,6 @@ def first_row(subject: Subject, output: Tensor, rows: Padded) -> Tensor:
     return output[0][rows.mask[0].bool()] if subject.per_token else output[0]
 
 
-@check(*TEXT, reports="38690, unsloth 9848")
 def all_padding(subject: Subject) -> None:
     """Check that a row of padding alone gives no NaN, there or elsewhere, and no NaN gradient."""
     padded(subject, "right")  # or the check does not apply
@@ -102,7 +97,6 @@ def all_padding(subject: Subject) -> None:
         require(finite, f"{backend}: outputs or gradients are not finite")
 
 
-@check(*EVERY, reports="mlx-lm 1805, 1736")
 def batch(subject: Subject) -> None:
     """Check that a batch gives what its rows give one by one."""
     inputs = subject.batch(3)
@@ -111,7 +105,6 @@ def batch(subject: Subject) -> None:
         require_close(alone, whole, f"row {row} alone and in a batch of 3")
 
 
-@check("decoder", "encoder", reports="46634, nanoVLM 204")
 def packing(subject: Subject) -> None:
     """Check that restarting position_ids isolate packed rows on every backend, or on none."""
     applies = "position_ids" in subject.names and subject.per_token
@@ -129,7 +122,6 @@ def packing(subject: Subject) -> None:
     require(max(off.values()) <= TOLERANCE, f"packed rows see each other on some backends: {mixed}")
 
 
-@check(*EVERY, reports="48363, 30652")
 def backends(subject: Subject) -> None:
     """Check that attention backends which the class claims run and agree, with and without padding."""
     for backend, error in subject.refused.items():

@@ -17,13 +17,11 @@ from qkv.scripts.conformance.outcomes import (
     require_same_tokens,
     skip_if,
 )
-from qkv.scripts.conformance.registry import EVERY, TEXT, check
 from qkv.scripts.conformance.subject import Subject
 
 MISSPELT = "atention_mask"
 
 
-@check(*EVERY, reports="29496")
 def stateless(subject: Subject) -> None:
     """Check that the same input gives the same bits, also after another length; a forward changes no tensor."""
     model, inputs = subject.fresh(), subject.batch()
@@ -42,7 +40,6 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict(itertools.chain(model.named_parameters(), model.named_buffers()))
 
 
-@check(*EVERY)
 def train_mode(subject: Subject) -> None:
     """Check that train mode without dropout equals eval mode."""
     model, inputs = subject.fresh(still=True), subject.batch()
@@ -52,7 +49,6 @@ def train_mode(subject: Subject) -> None:
     require_close(expected, subject.logits(model.train(), inputs), "train and eval mode")
 
 
-@check(*EVERY, reports="29285, NeMo Automodel 2549")
 def bf16(subject: Subject) -> None:
     """Check that bfloat16 is finite, and as near to float32 as rounding the weights alone, times 10."""
     exact = subject.logits(subject.model, subject.batch())
@@ -65,7 +61,6 @@ def bf16(subject: Subject) -> None:
     require(off <= 10 * noise + 0.02 * size, say)
 
 
-@check(*EVERY, reports="30652, machine.py 150")
 def recorded(subject: Subject) -> None:
     """Check that recorded attentions are probabilities and change nothing, or that their absence is said."""
     inputs, model = subject.batch(), subject.fresh("eager")
@@ -94,7 +89,6 @@ def is_attention(layer: Any) -> bool:
     return torch.is_tensor(layer) and layer.dim() == 4
 
 
-@check(*EVERY)
 def compiled(subject: Subject) -> None:
     """Check that torch.compile(fullgraph=True) gives the eager logits (traced, without code generation)."""
     skip_if(subject.kind == "decoder" and not subject.cls._can_compile_fullgraph, "_can_compile_fullgraph is False")
@@ -107,7 +101,6 @@ def compiled(subject: Subject) -> None:
     require_close(subject.logits(subject.model, inputs), subject.logits(traced, inputs), "compiled, another batch")
 
 
-@check(*EVERY)
 def exported(subject: Subject) -> None:
     """Check that torch.export gives the eager logits, also for another batch than the traced one."""
     uncached = {"use_cache": False} if subject.cache else {}
@@ -118,7 +111,6 @@ def exported(subject: Subject) -> None:
         require_close(expected, got, "eager and exported" + ", another batch" * bool(shift))
 
 
-@check(*TEXT, reports="15736, 32555")
 def embeds(subject: Subject) -> None:
     """Check that inputs_embeds of the embedding table give the logits, and the generated tokens, of input_ids."""
     name, inputs = subject.stream.replace("input_ids", "inputs_embeds"), subject.batch()
@@ -136,7 +128,6 @@ def embeds(subject: Subject) -> None:
         )
 
 
-@check(*EVERY, reports="mosaicml/examples 250")
 def unknown_keyword(subject: Subject) -> None:
     """Check that a misspelt argument is refused or warned about."""
     with said() as lines:

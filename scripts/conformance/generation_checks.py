@@ -6,7 +6,6 @@ import torch
 
 from qkv.scripts.conformance.inputs import generate, padded, source_of
 from qkv.scripts.conformance.outcomes import main_output, require, require_close, require_same_tokens, skip_if
-from qkv.scripts.conformance.registry import WRITERS, check
 from qkv.scripts.conformance.subject import Subject
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -16,7 +15,6 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@check(*WRITERS, reports="44816, mosaicml/examples 250")
 def generate_keywords(subject: Subject) -> None:
     """Check that forward names every tensor or cache that generate hands over, so that none is swallowed."""
     seen: dict[str, Any] = {}
@@ -28,13 +26,11 @@ def generate_keywords(subject: Subject) -> None:
     require(not lost, f"generate passes {', '.join(lost)}, which forward does not name")
 
 
-@check(*WRITERS, reports="48748, 48289")
 def cache_steps(subject: Subject) -> None:
     """Check that one token at a time with a cache gives the logits of one pass."""
     compare_pieces(subject, (1,) * 12)
 
 
-@check(*WRITERS, reports="46741, 46084")
 def cache_chunks(subject: Subject) -> None:
     """Check that a prompt in chunks (prefill, assisted decoding, a second turn) gives the logits of one pass."""
     compare_pieces(subject, (5, 1, 4, 2))
@@ -63,7 +59,6 @@ def cache_of(output: Any) -> Any:
     return output.get("cache", output.get("past_key_values"))
 
 
-@check(*WRITERS, reports="46612, 48748")
 def generate_cached(subject: Subject) -> None:
     """Check that greedy search, beams, seeded sampling and a second turn write the same with and without a cache."""
     inputs = source_of(subject.batch())
@@ -79,7 +74,6 @@ def generate_cached(subject: Subject) -> None:
             require_same_tokens(expected, second, "from scratch and from the returned cache")
 
 
-@check(*WRITERS, reports="30400")
 def generate_static(subject: Subject) -> None:
     """Check that a static cache writes the tokens of a dynamic one."""
     skip_if(not subject.cls._can_compile_fullgraph, "claims no static cache")
@@ -91,7 +85,6 @@ def generate_static(subject: Subject) -> None:
         require_same_tokens(*written, f"{name}, dynamic and static cache")
 
 
-@check(*WRITERS, reports="47651, unsloth 4078")
 def generate_padded(subject: Subject) -> None:
     """Check that a prompt in a padded batch (decoders: left, encoders: right) writes what it writes alone."""
     rows = padded(subject, "right" if subject.kind == "seq2seq" else "left")

@@ -13,17 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.conformance import (  # noqa: F401  each file puts its checks into the table, in this order
-    attention_checks,
-    forward_checks,
-    generation_checks,
-    saving_checks,
-    training_checks,
-)
 from qkv.scripts.conformance.outcomes import ConformanceError, Limit, NotApplicable
-from qkv.scripts.conformance.registry import CHECKS, Check
-from qkv.scripts.conformance.reproduction import program
 from qkv.scripts.conformance.subject import Options, Subject
+from qkv.scripts.conformance.table import CHECKS, Check
 
 STATUS: dict[type[BaseException], str] = {ConformanceError: "FAILED", Limit: "limit", NotApplicable: "–"}
 WRONG = ("FAILED", "error")
@@ -106,7 +98,7 @@ def examined(subject: Subject, check: Check, known: str | None) -> Row:
         status, reason = (
             ("limit", known) if status in WRONG else ("FAILED", f"passes, and is expected to fail: {known}")
         )
-    shown = program(subject, check.name) if status == "FAILED" and known is None else ""
+    shown = check.program_for(subject) if status == "FAILED" and known is None else ""
     return Row(check.name, status, reason, round(time.perf_counter() - start, 2), shown)
 
 
@@ -160,7 +152,7 @@ class BoundCheck:
             raise
         except Exception as error:
             if outcome(subject.again, self.check)[0] in WRONG:
-                shown = program(subject, self.check.name) if isinstance(error, ConformanceError) else ""
+                shown = self.check.program_for(subject) if isinstance(error, ConformanceError) else ""
                 raise ConformanceError(f"{self.check.name}: {error}\n{shown}") from error
 
 

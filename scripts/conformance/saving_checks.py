@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from qkv.scripts.conformance.forward_checks import tensors
 from qkv.scripts.conformance.inputs import reloaded, saved, source_of
 from qkv.scripts.conformance.outcomes import STORED, limit_if, require, require_close, skip_if
-from qkv.scripts.conformance.registry import EVERY, TEXT, check
 from qkv.scripts.conformance.subject import Subject, config_fields
 
 FORMS = (("one file", "5GB", torch.float32), ("shards", "30KB", torch.float32), ("bfloat16", "5GB", torch.bfloat16))
@@ -20,7 +19,6 @@ HEADER = 40_000
 NEW_TOKENS = 7
 
 
-@check(*EVERY, reports="48892, 45902, genomeocean 8")
 def reload(subject: Subject) -> None:
     """Check that one file, shards and bfloat16 load with the same weights, buffers and outputs, and without pickle."""
     inputs, model = subject.batch(), subject.fresh()
@@ -52,7 +50,6 @@ def tables(model: Any) -> tuple[Tensor | None, Tensor | None]:
     return getattr(output, "weight", None), getattr(table, "weight", None)
 
 
-@check(*TEXT, reports="43429, 42362")
 def tied(subject: Subject) -> None:
     """Check that tied tables are one tensor in memory and on disk, and that untied ones stay two."""
     output, table = tables(subject.model)
@@ -75,7 +72,6 @@ def tied(subject: Subject) -> None:
         require(not tie or size <= stored + 2 * table.numel() + HEADER, "the table is saved twice")
 
 
-@check(*TEXT, reports="45079, 35141")
 def resize(subject: Subject) -> None:
     """Check that resize_token_embeddings keeps the old logits, and survives saving with its configuration."""
     skip_if(subject.model.get_output_embeddings() is None, "no output table")
@@ -93,7 +89,6 @@ def resize(subject: Subject) -> None:
         require(loss is None or loss.isfinite(), "the loss of a new token is not finite")
 
 
-@check(*EVERY)
 def config(subject: Subject) -> None:
     """Check that every field of the configuration survives its file, and that it builds the same model."""
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,6 @@ from qkv.scripts.common.files import table
 
 TABLE = table(__file__)
 TINY = {name: size for size, names in TABLE["sizes"].items() for name in names.split()} | TABLE["values"]
-OF_CONFIGS = {"trust_remote_code", "revision"}
 
 
 def shrink(default: PreTrainedConfig) -> dict[str, Any]:
@@ -59,19 +58,6 @@ def named_class(name: str) -> Any:
     return getattr(transformers, name, None) or getattr(qkv, name, None)
 
 
-def stored_config(name: str, **options: Any) -> PreTrainedConfig:
-    """Return the configuration of a folder or a Hub id; ValueError where there is none, or its code may not run."""
-    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
-        raise ValueError(f"{name} holds no config.json; give a folder that save_pretrained wrote")
-    try:
-        return AutoConfig.from_pretrained(name, **{"trust_remote_code": False} | options)
-    except (OSError, ValueError) as error:
-        if "trust_remote_code" in str(error):
-            raise ValueError(f"{name} has code of its own; read it, then run it with --trust-remote-code") from error
-        known = "give a class of transformers, module:Class, a folder or a Hub id"
-        raise ValueError(f"{name} is no model that can be read: {error}; {known}") from error
-
-
 def resolve(source: Any, config: PreTrainedConfig | None, **options: Any) -> tuple[Any, PreTrainedConfig]:
     """Return the class and the configuration of a source."""
     if isinstance(source, nn.Module):
@@ -84,7 +70,7 @@ def resolve(source: Any, config: PreTrainedConfig | None, **options: Any) -> tup
         raise TypeError(
             f"a {type(source).__name__} is no model; give a class, a model, module:Class, a folder or a Hub id"
         )
-    stored = stored_config(str(source), **options)
+    stored = AutoConfig.from_pretrained(source, **{"trust_remote_code": False} | options)
     return stored_class(str(source), stored, **options), stored
 
 

@@ -11,14 +11,12 @@ from torch import Tensor, nn
 
 from qkv.scripts.conformance.inputs import labelled
 from qkv.scripts.conformance.outcomes import GRADIENTS, Limit, main_output, require, require_close, score, skip_if
-from qkv.scripts.conformance.registry import EVERY, TEXT, WRITERS, check
 from qkv.scripts.conformance.subject import Inputs, Subject
 
 SMOOTHING = 0.2
 SEEN = 1e-6  # a gradient below it may be rounding
 
 
-@check(*TEXT, "image", reports="44642")
 def loss(subject: Subject) -> None:
     """Check that the loss is the cross entropy of the model's logits, without labels of -100."""
     for part in (False, True):
@@ -27,7 +25,6 @@ def loss(subject: Subject) -> None:
         require_close(batch.expected_loss(out.logits), out.loss, "cross entropy and loss" + ", some labels -100" * part)
 
 
-@check(*TEXT, "image", reports="37766, Liger 802")
 def accumulation(subject: Subject) -> None:
     """Check that losses of micro-batches, as Trainer scales them, add up to the loss of the whole batch."""
     keywords = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(subject.cls.forward).parameters.values())
@@ -44,7 +41,6 @@ def accumulation(subject: Subject) -> None:
     require_close(whole, parts, f"one batch {whole:.3f}, two steps {parts:.3f}")
 
 
-@check(*WRITERS, reports="27161, Qwen 834")
 def label_smoothing(subject: Subject) -> None:
     """Check that label_smoothing_factor of Trainer smooths the targets that the model is trained on."""
     skip_if(importlib.util.find_spec("accelerate") is None, "accelerate is not installed, which Trainer needs")
@@ -63,7 +59,6 @@ def label_smoothing(subject: Subject) -> None:
     require_close(expected, got, f"expected {expected:.3f}, Trainer {got:.3f}")
 
 
-@check(*EVERY, reports="30320, 46572")
 def checkpointing(subject: Subject) -> None:
     """Check that gradient checkpointing changes neither outputs nor gradients."""
     skip_if(not subject.cls.supports_gradient_checkpointing, "supports_gradient_checkpointing is False")
@@ -86,7 +81,6 @@ def trained(model: Any, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
     return main_output(out), {name: gradient for name, gradient in found.items() if gradient.abs().max() > SEEN}
 
 
-@check(*EVERY, reports="peft 761, helical 405")
 def lora(subject: Subject) -> None:
     """Check that LoRA on all linear layers bypasses none, and that merging equals adding."""
     skip_if(importlib.util.find_spec("peft") is None, "peft is not installed")
