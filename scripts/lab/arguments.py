@@ -90,6 +90,17 @@ def card(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every record in model_cards")
 
 
+def conform_stock(parser: ArgumentParser) -> None:
+    """Check classes of transformers by `qkv conform`, and write model_cards/CONFORM.md.
+
+    Without names, those of conform_stock.yaml that the record lacks.
+
+    Example: python -m qkv.scripts.lab conform-stock BertForMaskedLM
+    """
+    parser.add_argument("classes", nargs="*", default=[], metavar="CLASS", help="checked again, too (all that lack)")
+    parser.add_argument("--page", action="store_true", help="write the page again, from record and verdicts")
+
+
 LAB = Program(
     "python -m qkv.scripts.lab",
     "qkv.scripts.lab",
@@ -99,5 +110,6 @@ LAB = Program(
         "card": card,
         "benchmark": benchmark,
         "overhead": overhead,
+        "conform-stock": conform_stock,
     },
 )
