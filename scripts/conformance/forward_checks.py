@@ -93,22 +93,22 @@ def compiled(subject: Subject) -> None:
     """Check that torch.compile(fullgraph=True) gives the eager logits (traced, without code generation)."""
     skip_if(subject.kind == "decoder" and not subject.cls._can_compile_fullgraph, "_can_compile_fullgraph is False")
     torch._dynamo.reset()
-    traced = torch.compile(subject.fresh(), fullgraph=True, backend="aot_eager")
-    expected = subject.logits(subject.model, subject.batch())
-    require_close(expected, subject.logits(traced, subject.batch()), "eager and compiled")
-    # other values in the same graph: a trace may have kept those of the first batch
-    inputs = subject.batch(shift=11)
-    require_close(subject.logits(subject.model, inputs), subject.logits(traced, inputs), "compiled, another batch")
+    compare_batches(subject, torch.compile(subject.fresh(), fullgraph=True, backend="aot_eager"), "compiled")
 
 
 def exported(subject: Subject) -> None:
     """Check that torch.export gives the eager logits, also for another batch than the traced one."""
     uncached = {"use_cache": False} if subject.cache else {}
     program = torch.export.export(subject.fresh(), (), {**subject.batch(), **uncached}, strict=False).module()
+    compare_batches(subject, program, "exported", **uncached)
+
+
+def compare_batches(subject: Subject, program: Any, name: str, **options: Any) -> None:
+    """Compare the eager model with a program, also for another batch, for a trace may keep values of the first."""
     for shift in (0, 11):
         inputs = subject.batch(shift=shift)
-        expected, got = subject.logits(subject.model, inputs), subject.logits(program, inputs, **uncached)
-        require_close(expected, got, "eager and exported" + ", another batch" * bool(shift))
+        expected, got = subject.logits(subject.model, inputs), subject.logits(program, inputs, **options)
+        require_close(expected, got, f"eager and {name}" + ", another batch" * bool(shift))
 
 
 def embeds(subject: Subject) -> None:

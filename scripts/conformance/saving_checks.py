@@ -1,6 +1,7 @@
 """Checks of files: weights, ties, other vocabularies, configurations."""
 
 import copy
+import json
 import tempfile
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from qkv.scripts.conformance.forward_checks import tensors
 from qkv.scripts.conformance.inputs import reloaded, saved, source_of
 from qkv.scripts.conformance.outcomes import STORED, limit_if, require, require_close, skip_if
-from qkv.scripts.conformance.subject import Subject, config_fields
+from qkv.scripts.conformance.subject import Subject
 
 FORMS = (("one file", "5GB", torch.float32), ("shards", "30KB", torch.float32), ("bfloat16", "5GB", torch.bfloat16))
 LOADED_LOGITS = 1e-5  # equal weights in other memory move the last bits alone
@@ -94,7 +95,7 @@ def config(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         subject.config.save_pretrained(folder)
         again = type(subject.config).from_pretrained(folder)
-    before, after = config_fields(subject.config), config_fields(again)
+    before, after = (json.loads(each.to_json_string(use_diff=False)) for each in (subject.config, again))
     ignored = {"transformers_version", "_name_or_path"}
     changed = [key for key in sorted((before.keys() | after.keys()) - ignored) if before.get(key) != after.get(key)]
     fields = ", ".join(f"{key} {before.get(key)!r} -> {after.get(key)!r}" for key in changed[:3])

@@ -52,9 +52,7 @@ def named_class(name: str) -> Any:
         try:
             return getattr(importlib.import_module(module), own)
         except (ImportError, AttributeError) as error:
-            raise ValueError(
-                f"{name} cannot be imported: {error}; give module:Class, as python would import it"
-            ) from error
+            raise ValueError(f"{name} cannot be imported: {error}; give module:Class") from error
     return getattr(transformers, name, None) or getattr(qkv, name, None)
 
 
@@ -67,9 +65,7 @@ def resolve(source: Any, config: PreTrainedConfig | None, **options: Any) -> tup
     if inspect.isclass(source):
         return source, config or small_config(source)
     if not isinstance(source, str | Path):
-        raise TypeError(
-            f"a {type(source).__name__} is no model; give a class, a model, module:Class, a folder or a Hub id"
-        )
+        raise ValueError(f"{source!r} is no model; give a class, a model, module:Class, a folder or a Hub id")
     stored = AutoConfig.from_pretrained(source, **{"trust_remote_code": False} | options)
     return stored_class(str(source), stored, **options), stored
 

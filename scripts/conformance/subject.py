@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,7 +46,10 @@ class Subject:
     def __init__(self, source: Any, options: Options) -> None:
         self.source, self.options, self.seed = source, options, options.seed
         self.cls, self.config = resolve(source, options.config, **options.loading)
-        self.names = parameters_of(self.cls)
+        self.names, self.text = parameters_of(self.cls), self.config.get_text_config(decoder=True)
+        self.cache = next((name for name in CACHES if name in self.names), None)
+        self.seq2seq = getattr(self.config, "is_encoder_decoder", False)
+        self.stream = "decoder_input_ids" if self.seq2seq else "input_ids"  # the tokens that a decoder reads
 
     @cached_property
     def again(self) -> "Subject":
@@ -71,29 +73,14 @@ class Subject:
         return self.fresh()
 
     @cached_property
-    def text(self) -> Any:
-        """Return the configuration of the text."""
-        return self.config.get_text_config(decoder=True)
-
-    @cached_property
-    def cache(self) -> str | None:
-        """Return the name of the cache in forward."""
-        return next((name for name in CACHES if name in self.names), None)
-
-    @cached_property
     def kind(self) -> str:
         """Return the tag that chooses the checks: decoder, encoder, seq2seq, image, speech or pair."""
         if "pixel_values" in self.names and hasattr(self.model, "logit_scale"):
             return "pair"
-        if getattr(self.config, "is_encoder_decoder", False):
+        if self.seq2seq:
             return "seq2seq"
         text = "decoder" if self.cls.can_generate() else "encoder"
         return MODALITIES.get(self.cls.main_input_name, text)
-
-    @cached_property
-    def stream(self) -> str:
-        """Return the name of the tokens that a decoder reads."""
-        return "decoder_input_ids" if self.kind == "seq2seq" else "input_ids"
 
     @cached_property
     def per_token(self) -> bool:
@@ -107,16 +94,14 @@ class Subject:
     def refused(self) -> dict[str, Exception | None]:
         """Return the attention backends that the class claims, each with its error on two rows; None if it runs."""
         claimed = ["eager"] + ["sdpa"] * self.cls._supports_sdpa + ["flex_attention"] * self.cls._supports_flex_attn
-        return {backend: self.error_of(backend) for backend in claimed}
-
-    def error_of(self, backend: str) -> Exception | None:
-        """Run a backend, and return its error."""
-        try:
-            with torch.compiler.set_stance(WITHOUT_COMPILER):
-                self.run(self.fresh(backend), self.batch())
-        except Exception as error:
-            return error
-        return None
+        errors: dict[str, Exception | None] = dict.fromkeys(claimed)
+        for backend in claimed:
+            try:
+                with torch.compiler.set_stance(WITHOUT_COMPILER):
+                    self.run(self.fresh(backend), self.batch())
+            except Exception as error:
+                errors[backend] = error
+        return errors
 
     @property
     def backends(self) -> list[str]:
@@ -220,9 +205,3 @@ def features(subject: Subject, rows: int, shift: int) -> Inputs:
     elif name == "input_values":
         shapes[name] = (800,)
     return {name: torch.randn(rows, *shape, generator=generator) for name, shape in shapes.items()}
-
-
-def config_fields(config: Any) -> dict[str, Any]:
-    """Return every field of a configuration as its file would hold it."""
-    fields: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return fields

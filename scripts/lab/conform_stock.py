@@ -15,7 +15,8 @@ import transformers
 import yaml
 
 from qkv.scripts.common.files import table, write_atomically, write_json
-from qkv.scripts.conformance.report import WRONG, conform
+from qkv.scripts.conformance.report import conform
+from qkv.scripts.conformance.table import WRONG
 
 FOLDER = Path(__file__).parents[2] / "model_cards"
 RECORD, PAGE = FOLDER / "CONFORM.json", FOLDER / "CONFORM.md"
@@ -25,8 +26,8 @@ VERSIONS = {"transformers": transformers.__version__, "torch": torch.__version__
 INTRODUCTION = """\
 # `qkv conform` on classes of transformers
 
-{classes} classes, {checks} checks that applied, {seconds:.0f} seconds of one core, transformers {transformers}, torch {torch},
-CPU, random weights of a small size. Written by `python -m qkv.scripts.lab conform-stock --page` from
+{classes} classes, {checks} checks that applied, {seconds:.0f} seconds, transformers {transformers},
+torch {torch}, CPU, random weights of a small size. Written by `python -m qkv.scripts.lab conform-stock --page` from
 [`CONFORM.json`](CONFORM.json); the verdicts, by hand, are in [`CONFORM.yaml`](CONFORM.yaml).
 
 {counts}
@@ -70,7 +71,7 @@ def checked(name: str) -> dict[str, Any]:
     wrong = {row.check: [row.status, row.reason] for row in report.rows if row.status in WRONG}
     limits = {row.check: row.reason for row in report.rows if row.status == "limit"}
     counts = Counter(row.status for row in report.rows)
-    programs = {row.check: [row.reproduction, printed(row.reproduction)] for row in report.failures}
+    programs = {row.check: [row.program, printed(row.program)] for row in report.failures}
     return {
         "kind": report.kind,
         "seconds": seconds,

@@ -59,7 +59,12 @@ class Changed(LlamaForCausalLM):
         output = super().forward(*args, **keywords)
         ids = seen.get("input_ids")
         seen["size"] = (ids if ids is not None else output.logits).shape[1]
-        return self.changed(self, seen, output) or output
+        logits = output.logits
+        self.changed(self, seen, output)
+        if output.loss is not None and output.logits is not logits:
+            options = {"vocab_size": output.logits.shape[-1], "num_items_in_batch": seen.get("num_items_in_batch")}
+            output["loss"] = self.loss_function(logits=output.logits, labels=seen["labels"], **options)
+        return output
 
     @staticmethod
     def changed(model: Any, seen: dict[str, Any], output: Any) -> Any:
@@ -71,17 +76,17 @@ def masked(seen: dict[str, Any]) -> torch.Tensor | None:
     return mask if torch.is_tensor(mask) and mask.dim() == 2 else None
 
 
-@plant("causal", "cache_steps", "cache_chunks", "generate_cached", "padding", "generate_padded", "embeds")
+@plant("causal", "cache_steps", "cache_chunks", "padding", "masked_content")
 def future(model, seen, output):
     logits = output.logits
-    output["logits"] = torch.cat([logits[:, :-1] + 0.1 * logits[:, 1:].roll(1, -1), logits[:, -1:]], 1)
+    output["logits"] = torch.cat([logits[:, :-1] + 0.5 * logits[:, 1:], logits[:, -1:]], 1)
 
 
 @plant("masked_content")
 def counts_ids_under_the_mask(model, seen, output):
     mask = masked(seen)
     if mask is not None and seen.get("input_ids") is not None and mask.shape == seen["input_ids"].shape:
-        hidden = (seen["input_ids"] * (mask == 0)).sum(-1)
+        hidden = (seen["input_ids"] * (mask.cumsum(-1) == 0)).sum(-1)
         output["logits"] = output.logits + 0.01 * hidden[:, None, None]
 
 
@@ -102,7 +107,7 @@ def divides_by_the_number_of_tokens(model, seen, output):
 
 @plant("batch", "padding", "all_padding", "generate_padded", "accumulation")
 def mean_of_the_batch(model, seen, output):
-    output["logits"] = output.logits + 0.3 * output.logits.mean(0, keepdim=True).roll(1, -1)
+    output["logits"] = output.logits + 0.3 * output.logits.mean(0, keepdim=True)
 
 
 @plant("packing")
