@@ -34,6 +34,8 @@ def padded(subject: Subject, side: str, short: int = 7, length: int = 12) -> Pad
     """Return two rows, the first of `short` tokens and padding on one side."""
     inputs, mask = subject.batch(2, length), torch.ones(2, length, dtype=torch.long)
     skip_if("input_ids" not in inputs or "attention_mask" not in subject.names, "no ids with an attention_mask")
+    others = inputs.keys() - {"input_ids", "attention_mask", "decoder_input_ids"}
+    skip_if(others or inputs["input_ids"].dim() != 2, "inputs are more than one text")
     mask[0, slice(short, None) if side == "right" else slice(0, length - short)] = 0
     pad = getattr(subject.text, "pad_token_id", None) or 0
     inputs["input_ids"] = inputs["input_ids"].masked_fill(mask == 0, pad)
@@ -65,13 +67,17 @@ class Labelled:
         return cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), **options)
 
 
+def is_named(model_class: type, endings: tuple[str, ...]) -> bool:
+    """Return whether the name of a class, or of one that it extends, ends so."""
+    return any(each.__name__.endswith(endings) for each in model_class.__mro__)
+
+
 def labelled(subject: Subject, *, part: bool = False) -> Labelled:
     """Return a batch with labels; where only `part` of tokens has one, rows have different numbers of them."""
-    name = subject.cls.__name__
-    pooled = name.endswith(POOLED)
-    known = pooled or name.endswith(TOKENS) or subject.kind in ("decoder", "seq2seq")
+    pooled, per_token, classifies = (is_named(subject.cls, ends) for ends in (POOLED, TOKENS, ("Classification",)))
+    known = pooled or per_token or subject.kind in ("decoder", "seq2seq")
     skip_if("labels" not in subject.names or not known, "no labels, or a loss of another kind")
-    classes = subject.config.num_labels if name.endswith("Classification") else subject.text.vocab_size - 3
+    classes = subject.config.num_labels if classifies else subject.text.vocab_size - 3
     labels = torch.arange(2) % classes if pooled else subject.ids(2, 12, 70) % classes
     if part and not pooled:
         labels[0, 3:], labels[1, 1] = -100, -100

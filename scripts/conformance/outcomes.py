@@ -72,6 +72,8 @@ def main_output(output: Any) -> Tensor:
     """Return the tensor of an output that checks compare: logits, else states."""
     if torch.is_tensor(output.get("image_embeds")) and torch.is_tensor(output.get("text_embeds")):
         return torch.cat([output["image_embeds"], output["text_embeds"]], -1)
+    if torch.is_tensor(output.get("start_logits")) and torch.is_tensor(output.get("end_logits")):
+        return torch.stack([output["start_logits"], output["end_logits"]], -1)
     names = ("logits", "prediction_logits", "last_hidden_state", "pooler_output", *output)
     found = (output[name] for name in names if torch.is_tensor(output.get(name)))
     return next(tensor for tensor in found if tensor.is_floating_point() and tensor.dim())

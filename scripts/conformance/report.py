@@ -112,7 +112,7 @@ def parametrize_with_checks(
 ) -> Any:
     """Parametrize a test `def test_model(subject, check): check(subject)` over models and checks.
 
-    A source is that of `qkv.conform`, or a pair of a class and its configuration. `expected` takes a source, and returns
+    A source is that of `qkv.conform`, or a pair of a class and its configuration. `expected` takes a source and returns
     reasons by check: these checks have to fail. `options` are those of `qkv.conform`.
     """
     import pytest

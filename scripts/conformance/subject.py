@@ -132,7 +132,9 @@ class Subject:
             return self.options.inputs(rows, length, self.seed + shift)
         inputs = features(self, rows, shift)
         if not inputs or self.kind == "pair":
-            inputs["input_ids"] = self.ids(rows, length, shift)
+            choices = 2 if "MultipleChoice" in self.cls.__name__ else 1
+            ids = self.ids(rows * choices, length, shift)
+            inputs["input_ids"] = ids.unflatten(0, (rows, choices)) if choices > 1 else ids
         if self.kind == "seq2seq":
             inputs["decoder_input_ids"] = self.ids(rows, length, shift + 50)
         return inputs
