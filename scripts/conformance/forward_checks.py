@@ -67,26 +67,22 @@ def recorded(subject: Subject) -> None:
     plain = subject.logits(model, inputs)
     out = subject.run(model, inputs, output_hidden_states=True, output_attentions=True)
     require_close(plain, main_output(out), "with and without recording")
-    recorded_layers = [(name, layer) for name in attention_names(out) for layer in out[name] if is_attention(layer)]
-    for name, layer in recorded_layers if subject.kind not in ("image", "speech") else ():
+    matrices = attentions(out)
+    for name, layer in matrices if subject.kind not in ("image", "speech") else ():
         sums = layer.sum(-1)  # below 1 where a sink takes a share
         probable = sums.max() <= 1.001 and sums.min() >= 0 and layer.min() >= 0
         require(probable, f"{name}: values from {layer.min():.3f}, rows sum to {sums.min():.3f} to {sums.max():.3f}")
-    if "sdpa" in subject.backends and recorded_layers:
+    if "sdpa" in subject.backends and matrices:
         with said() as lines:
             other = subject.run(subject.fresh("sdpa"), inputs, output_attentions=True)
-        present = any(other.get(name) for name in attention_names(other))
-        require(present or "attention" in "".join(lines), "sdpa: attentions are asked for, none come, nothing is said")
+        told = attentions(other) or "attention" in "".join(lines)
+        require(told, "sdpa: attentions are asked for, none come, nothing is said")
 
 
-def attention_names(output: Any) -> list[str]:
-    """Return the names of recorded attentions that an output has."""
-    return [name for name in output if name.endswith("attentions") and output[name]]
-
-
-def is_attention(layer: Any) -> bool:
-    """Return whether a record is a matrix for each head."""
-    return torch.is_tensor(layer) and layer.dim() == 4
+def attentions(output: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return the recorded attentions of an output that have a matrix for each head, with their names."""
+    found = [(name, layer) for name in output if name.endswith("attentions") for layer in output[name] or ()]
+    return [(name, layer) for name, layer in found if torch.is_tensor(layer) and layer.dim() == 4]
 
 
 def compiled(subject: Subject) -> None:
@@ -119,13 +115,9 @@ def embeds(subject: Subject) -> None:
     other = {key: value for key, value in inputs.items() if key != subject.stream}
     other[name] = owner.get_input_embeddings()(inputs[subject.stream]).detach()
     require_close(subject.logits(subject.model, inputs), subject.logits(subject.model, other), "ids and embeddings")
-    prepared = (
-        inspect.signature(subject.cls.prepare_inputs_for_generation).parameters if subject.kind == "decoder" else ()
-    )
-    if name in prepared:
-        require_same_tokens(
-            generate(subject, inputs), generate(subject, other), "generated from ids and from embeddings"
-        )
+    if subject.kind == "decoder" and name in inspect.signature(subject.cls.prepare_inputs_for_generation).parameters:
+        written = [generate(subject, each) for each in (inputs, other)]
+        require_same_tokens(*written, "generated from ids and from embeddings")
 
 
 def unknown_keyword(subject: Subject) -> None:

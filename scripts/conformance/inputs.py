@@ -36,6 +36,9 @@ def padded(subject: Subject, side: str, short: int = 7, length: int = 12) -> Pad
     skip_if("input_ids" not in inputs or "attention_mask" not in subject.names, "no ids with an attention_mask")
     others = inputs.keys() - {"input_ids", "attention_mask", "decoder_input_ids"}
     skip_if(others or inputs["input_ids"].dim() != 2, "inputs are more than one text")
+    if subject.kind == "encoder" and not subject.per_token:  # pooled, or of pairs of tokens
+        shapes = [subject.logits(subject.model, subject.batch(1, size)).shape for size in (short, length)]
+        skip_if(shapes[0] != shapes[1], "outputs are neither of tokens nor pooled")
     mask[0, slice(short, None) if side == "right" else slice(0, length - short)] = 0
     pad = getattr(subject.text, "pad_token_id", None) or 0
     inputs["input_ids"] = inputs["input_ids"].masked_fill(mask == 0, pad)

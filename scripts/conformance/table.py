@@ -33,18 +33,15 @@ class Check:
     program: str
     reports: str = ""
 
-    def run(self, subject: Subject) -> None:
-        """Check a model once; ConformanceError where it is silently wrong, SkipTest where nothing is promised."""
-        skip_if(subject.kind not in self.kinds, f"not for {subject.kind}")
-        with torch.compiler.set_stance("default" if self.name in COMPILED else WITHOUT_COMPILER):
-            self.function(subject)
-
     def once(self, subject: Subject) -> tuple[str, str]:
         """Check a model once, and return status and reason."""
+        stance = "default" if self.name in COMPILED else WITHOUT_COMPILER
         try:
+            skip_if(subject.kind not in self.kinds, f"not for {subject.kind}")
             with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 warnings.simplefilter("ignore")
-                self.run(subject)
+                with torch.compiler.set_stance(stance):
+                    self.function(subject)
         except Exception as error:  # a model that refuses, by whatever error, is not silently wrong
             status, text = STATUS.get(type(error), "error"), " ".join(str(error).split())
             place = traceback.extract_tb(error.__traceback__)[-1]
