@@ -125,6 +125,6 @@ def parametrize_with_checks(
             expected(source) if callable(expected) else expected,
         )
         for name in chosen([], [], known):
-            marks = [pytest.mark.xfail(reason=known[name], strict=True)] if name in known else []
-            cases.append(pytest.param(subject, CHECKS[name], id=f"{subject.cls.__name__}-{name}", marks=marks))
+            xfail = [pytest.mark.xfail(reason=known[name], strict=True)] if name in known else []
+            cases.append(pytest.param(subject, CHECKS[name], id=f"{subject.cls.__name__}-{name}", marks=xfail))
     return pytest.mark.parametrize(("subject", "check"), cases)

@@ -25,7 +25,7 @@ SPREAD = 0.15
 
 @dataclass(frozen=True)
 class Options:
-    """How a source is read: `inputs(rows, length, seed)` replaces made inputs, `weights` reads stored ones."""
+    """Reading of a source: `inputs(rows, length, seed)` replaces made inputs, `weights` reads stored ones."""
 
     config: Any = None
     inputs: Callable[[int, int, int], Inputs] | None = None
@@ -63,8 +63,7 @@ class Subject:
         if isinstance(self.source, nn.Module):
             return self.source.state_dict()
         if self.options.weights:
-            found = self.cls.from_pretrained(self.source, dtype=torch.float32, **self.options.loading)
-            return found.state_dict()
+            return self.cls.from_pretrained(self.source, dtype=torch.float32, **self.options.loading).state_dict()
         return agitate(self.cls._from_config(copy.deepcopy(self.config), dtype=torch.float32), self.seed).state_dict()
 
     @cached_property
@@ -79,8 +78,7 @@ class Subject:
             return "pair"
         if self.seq2seq:
             return "seq2seq"
-        text = "decoder" if self.cls.can_generate() else "encoder"
-        return MODALITIES.get(self.cls.main_input_name, text)
+        return MODALITIES.get(self.cls.main_input_name, "decoder" if self.cls.can_generate() else "encoder")
 
     @cached_property
     def per_token(self) -> bool:
@@ -121,23 +119,14 @@ class Subject:
         model.load_state_dict(self.state)
         if model.can_generate():
             model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
-        for module in model.modules() if still else ():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+        if still:
+            silence(model)
         return model.eval()
 
     def batch(self, rows: int = 2, length: int = 12, shift: int = 0) -> Inputs:
         """Return inputs; another shift gives other values."""
-        if self.options.inputs:
-            return self.options.inputs(rows, length, self.seed + shift)
-        inputs = features(self, rows, shift)
-        if not inputs or self.kind == "pair":
-            choices = 2 if "MultipleChoice" in self.cls.__name__ else 1
-            ids = self.ids(rows * choices, length, shift)
-            inputs["input_ids"] = ids.unflatten(0, (rows, choices)) if choices > 1 else ids
-        if self.kind == "seq2seq":
-            inputs["decoder_input_ids"] = self.ids(rows, length, shift + 50)
-        return inputs
+        make = self.options.inputs
+        return make(rows, length, self.seed + shift) if make else made_batch(self, rows, length, shift)
 
     def ids(self, rows: int, length: int, shift: int = 0) -> Tensor:
         """Return random tokens, none of them special."""
@@ -184,12 +173,28 @@ def quieten(config: Any) -> None:
     for name, value in config.to_dict().items():
         if isinstance(getattr(config, name, None), transformers.PreTrainedConfig):
             quieten(getattr(config, name))
-        elif (
-            isinstance(value, float)
-            and "drop" in name
-            or name in ("apply_spec_augment", "mask_time_prob", "mask_feature_prob")
-        ):
+        elif (isinstance(value, float) and "drop" in name) or name == "apply_spec_augment":
             setattr(config, name, type(value)(0))
+
+
+def silence(model: Any) -> None:
+    """Take away dropout, and masking of inputs, which forward reads: a configuration without it makes another model."""
+    model.config.mask_time_prob = model.config.mask_feature_prob = 0.0
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
+def made_batch(subject: Subject, rows: int, length: int, shift: int) -> Inputs:
+    """Return random inputs of the kind of a model."""
+    inputs = features(subject, rows, shift)
+    if not inputs or subject.kind == "pair":
+        choices = 2 if "MultipleChoice" in subject.cls.__name__ else 1
+        ids = subject.ids(rows * choices, length, shift)
+        inputs["input_ids"] = ids.unflatten(0, (rows, choices)) if choices > 1 else ids
+    if subject.kind == "seq2seq":
+        inputs["decoder_input_ids"] = subject.ids(rows, length, shift + 50)
+    return inputs
 
 
 def features(subject: Subject, rows: int, shift: int) -> Inputs:
@@ -203,7 +208,9 @@ def features(subject: Subject, rows: int, shift: int) -> Inputs:
         sides = (side, side) if isinstance(side, int) else tuple(side)
         shapes["pixel_values"] = (getattr(vision, "num_channels", 3), *sides)
     elif name == "input_features":
-        shapes[name] = (getattr(config, "num_mel_bins", 80), 2 * getattr(config, "max_source_positions", 20))
+        frames = 2 * getattr(config, "max_source_positions", 20)
+        channels = getattr(config, "input_feat_per_channel", None)  # the last dimension of Speech2Text, not the first
+        shapes[name] = (frames, channels) if channels else (getattr(config, "num_mel_bins", 80), frames)
     elif name == "input_values":
         shapes[name] = (800,)
     return {name: torch.randn(rows, *shape, generator=generator) for name, shape in shapes.items()}

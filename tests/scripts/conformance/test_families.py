@@ -10,17 +10,13 @@ from qkv.scripts.conformance.report import conform
 from qkv.scripts.conformance.table import WRONG
 from tiny import CASES, PAD, Case
 
+TEXT = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask")
 LABELS = ("labels", "start_positions", "end_positions", "next_sentence_label", "return_loss", "distance_bins")
 
 
 def inputs_of(case: Case) -> Callable[[int, int, int], dict[str, Tensor]] | None:
     """Inputs of other modalities than one text: those of the case, moved by the seed; None where the kit makes them."""
-    if "MultipleChoice" in case.name or set(case.inputs()) <= {
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        *LABELS,
-    }:
+    if "MultipleChoice" in case.name or set(case.inputs()) <= {*TEXT, *LABELS}:
         return None
 
     def make(rows: int, length: int, seed: int) -> dict[str, Tensor]:
