@@ -32,6 +32,8 @@ def shrink(default: PreTrainedConfig) -> dict[str, Any]:
             fields |= {name: type(value)(TABLE["lists"][name])} if name in TABLE["lists"] else {}
         elif name in TINY and name not in fields and (value is not None or name in TABLE["also_none"]):
             fields[name] = TINY[name]
+    if hasattr(default, "kv_lora_rank"):  # latent attention makes keys and values for every head
+        fields["num_key_value_heads"] = fields["num_attention_heads"]
     return fields
 
 

@@ -48,7 +48,7 @@ class Subject:
         self.cls, self.config = resolve(source, options.config, **options.loading)
         self.names, self.text = parameters_of(self.cls), self.config.get_text_config(decoder=True)
         self.cache = next((name for name in CACHES if name in self.names), None)
-        self.seq2seq = getattr(self.config, "is_encoder_decoder", False)
+        self.seq2seq = "decoder_input_ids" in self.names and getattr(self.config, "is_encoder_decoder", False)
         self.stream = "decoder_input_ids" if self.seq2seq else "input_ids"  # the tokens that a decoder reads
 
     @cached_property
