@@ -116,8 +116,8 @@ def embeds(subject: Subject) -> None:
     other[name] = owner.get_input_embeddings()(inputs[subject.stream]).detach()
     require_close(subject.logits(subject.model, inputs), subject.logits(subject.model, other), "ids and embeddings")
     if subject.kind == "decoder" and name in inspect.signature(subject.cls.prepare_inputs_for_generation).parameters:
-        written = [generate(subject, each) for each in (inputs, other)]
-        require_same_tokens(*written, "generated from ids and from embeddings")
+        by_ids, by_embeddings = (generate(subject, each) for each in (inputs, other))
+        require_same_tokens(by_ids, by_embeddings, "generated from ids and from embeddings")
 
 
 def unknown_keyword(subject: Subject) -> None:

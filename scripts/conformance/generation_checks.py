@@ -39,7 +39,8 @@ def cache_chunks(subject: Subject) -> None:
 def compare_pieces(subject: Subject, sizes: tuple[int, ...]) -> None:
     """Compare one pass with the same tokens in pieces."""
     skip_if(subject.cache is None, "forward takes no cache")
-    inputs, start, cache, parts = subject.batch(), 0, None, []
+    inputs, start, cache = subject.batch(), 0, None
+    parts: list[torch.Tensor] = []
     rest = {name: value for name, value in inputs.items() if name != subject.stream}
     if subject.kind == "seq2seq":
         source = {subject.cls.main_input_name: next(iter(rest.values()))}
@@ -78,11 +79,11 @@ def generate_static(subject: Subject) -> None:
     """Check that a static cache writes the tokens of a dynamic one."""
     skip_if(not subject.cls._can_compile_fullgraph, "claims no static cache")
     for name in ("greedy", "3 beams"):
-        written = [
+        dynamic, static = (
             generate(subject, source_of(subject.batch()), cache_implementation=cache, **SEARCHES[name])
             for cache in ("dynamic", "static")
-        ]
-        require_same_tokens(*written, f"{name}, dynamic and static cache")
+        )
+        require_same_tokens(dynamic, static, f"{name}, dynamic and static cache")
 
 
 def generate_padded(subject: Subject) -> None:

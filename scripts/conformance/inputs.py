@@ -80,7 +80,7 @@ def labelled(subject: Subject, *, part: bool = False) -> Labelled:
     pooled, per_token, classifies = (is_named(subject.cls, ends) for ends in (POOLED, TOKENS, ("Classification",)))
     known = pooled or per_token or subject.kind in ("decoder", "seq2seq")
     skip_if("labels" not in subject.names or not known, "no labels, or a loss of another kind")
-    classes = subject.config.num_labels if classifies else subject.text.vocab_size - 3
+    classes: int = subject.config.num_labels if classifies else subject.text.vocab_size - 3
     labels = torch.arange(2) % classes if pooled else subject.ids(2, 12, 70) % classes
     if part and not pooled:
         labels[0, 3:], labels[1, 1] = -100, -100

@@ -6,7 +6,7 @@ import tempfile
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qkv.scripts.conformance.forward_checks import tensors
 from qkv.scripts.conformance.inputs import reloaded, saved, source_of
@@ -45,7 +45,7 @@ def small_shards(model: nn.Module) -> str:
     return f"{max(size // 4000, 30)}KB"
 
 
-def tables(model: Any) -> tuple[Tensor | None, Tensor | None]:
+def tables(model: Any) -> tuple[Any, Any]:
     """Return the weights of the output layer and of the input embeddings."""
     output, table = model.get_output_embeddings(), model.get_input_embeddings()
     return getattr(output, "weight", None), getattr(table, "weight", None)

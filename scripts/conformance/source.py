@@ -55,10 +55,15 @@ def named_class(name: str) -> Any:
             return getattr(importlib.import_module(module), own)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{name} cannot be imported: {error}; give module:Class") from error
-    return getattr(transformers, name, None) or getattr(qkv, name, None)
+    found = getattr(transformers, name, None) or getattr(qkv, name, None)
+    if found is None and "/" not in name and not Path(name).exists():
+        raise ValueError(
+            f"there is no class of transformers and no folder {name!r}; give these, module:Class or user/name"
+        )
+    return found
 
 
-def resolve(source: Any, config: PreTrainedConfig | None, **options: Any) -> tuple[Any, PreTrainedConfig]:
+def resolve(source: Any, config: PreTrainedConfig | None, **options: Any) -> tuple[Any, Any]:
     """Return the class and the configuration of a source."""
     if isinstance(source, nn.Module):
         return type(source), source.config

@@ -52,9 +52,9 @@ def label_smoothing(subject: Subject) -> None:
         make = getattr(subject.model, "prepare_decoder_input_ids_from_labels", None)
         inputs["decoder_input_ids"] = make(batch.labels) if make else subject.batch()["decoder_input_ids"]
     with tempfile.TemporaryDirectory() as folder:
-        options = {"label_smoothing_factor": SMOOTHING, "report_to": "none", "use_cpu": True}
+        options: dict[str, Any] = {"label_smoothing_factor": SMOOTHING, "report_to": "none", "use_cpu": True}
         trainer = Trainer(subject.fresh(), TrainingArguments(folder, **options))
-        got = trainer.compute_loss(subject.model, {**inputs, "labels": batch.labels.clone()}).detach()
+        got: Any = trainer.compute_loss(subject.model, {**inputs, "labels": batch.labels.clone()})
     expected = batch.expected_loss(subject.logits(subject.model, inputs), label_smoothing=SMOOTHING)
     require_close(expected, got, f"expected {expected:.3f}, Trainer {got:.3f}")
 

@@ -190,8 +190,10 @@ def chunks(model, seen, output):
 
 @plant("generate_cached")
 class prepares_the_wrong_token:
-    def prepare_inputs_for_generation(self, input_ids: Any, inputs_embeds: Any = None, **keywords: Any) -> Any:
-        given = {"inputs_embeds": inputs_embeds, **keywords}
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, inputs_embeds: Any = None, attention_mask: Any = None, **more: Any
+    ) -> Any:
+        given = {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, **more}
         inputs = LlamaForCausalLM.prepare_inputs_for_generation(self, input_ids, **given)
         if inputs.get("input_ids") is not None and inputs["input_ids"].shape[1] == 1:
             inputs["input_ids"] = (inputs["input_ids"] + 1) % 32
@@ -207,8 +209,10 @@ def static_cache_is_another(model, seen, output):
 
 @plant("generate_padded")
 class ignores_the_mask_of_a_prompt:
-    def prepare_inputs_for_generation(self, input_ids: Any, inputs_embeds: Any = None, **keywords: Any) -> Any:
-        given = {"inputs_embeds": inputs_embeds, **keywords}
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, inputs_embeds: Any = None, attention_mask: Any = None, **more: Any
+    ) -> Any:
+        given = {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, **more}
         inputs = LlamaForCausalLM.prepare_inputs_for_generation(self, input_ids, **given)
         if inputs.get("attention_mask") is not None and inputs["attention_mask"].dim() == 2:
             inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
