@@ -1,4 +1,4 @@
-"""Checks of a forward pass: state, modes, precision, records, compilers, embeddings, keywords."""
+"""Checks of a forward pass: masks, backends, state, modes, precision, records, compilers, embeddings, keywords."""
 
 import inspect
 import itertools
@@ -7,19 +7,125 @@ from typing import Any
 import torch
 from torch import nn
 
-from qkv.scripts.conformance.inputs import generate, said
-from qkv.scripts.conformance.outcomes import (
+from qkv.scripts.conformance.compare import (
+    compare_searches,
+    differ,
     distance,
     limit_if,
-    main_output,
+    padded,
     require,
     require_close,
-    require_same_tokens,
+    said,
     skip_if,
 )
-from qkv.scripts.conformance.subject import Subject
+from qkv.scripts.conformance.subject import Subject, main_output, still
 
 MISSPELT = "atention_mask"
+SIDES = ("right", "left")
+
+
+def causal(subject: Subject) -> None:
+    """Check that later tokens change no logits before them: each backend, no mask, ones, padding."""
+    mask_name = subject.stream.replace("input_ids", "attention_mask")
+    for backend in subject.backends:
+        model = subject.fresh(backend)
+        for length in (12, 3):
+            inputs, changed = subject.batch(2, length), subject.batch(2, length, 9)[subject.stream]
+            ending = torch.ones(2, length, dtype=torch.long)
+            ending[0, -1] = 0
+            for name, mask in (("no mask", None), ("mask of ones", torch.ones_like(ending)), ("padding", ending)):
+                options = {} if mask is None else {mask_name: mask}
+                base = subject.logits(model, inputs, **options)
+                for cut in {1, length // 2, length - 1}:
+                    tokens = torch.cat([inputs[subject.stream][:, :cut], changed[:, cut:]], 1)
+                    other = subject.logits(model, {**inputs, subject.stream: tokens}, **options)
+                    say = f"{backend}, {name}: tokens from {cut} on change the logits before"
+                    require_close(base[:, :cut], other[:, :cut], say)
+                    require(differ(base[1, cut:], other[1, cut:]), f"{backend}: logits do not depend on the tokens")
+
+
+def masked_content(subject: Subject) -> None:
+    """Check that ids under the mask do not matter."""
+    for backend in subject.backends:
+        model = subject.fresh(backend)
+        for side in SIDES if subject.kind == "decoder" else ("right",):
+            rows = padded(subject, side)
+            ids = torch.where(rows.mask == 1, rows.inputs["input_ids"], subject.ids(2, 12, 9))
+            base = subject.logits(model, rows.inputs, **rows.positions)
+            other = subject.logits(model, {**rows.inputs, "input_ids": ids}, **rows.positions)
+            pooled = subject.kind == "encoder" and not subject.per_token and differ(base, other)
+            limit_if(pooled, "the pooled token may be found by pad_token_id, not by the mask")
+            keep = rows.mask.bool() if subject.per_token else slice(None)
+            require_close(base[keep], other[keep], f"{backend}, {side}: ids under the mask change the result")
+
+
+def padding(subject: Subject) -> None:
+    """Check that a padded row gives what it gives alone: right; left with position_ids."""
+    for backend in subject.backends:
+        model = subject.fresh(backend)
+        for side in SIDES:
+            rows = padded(subject, side)
+            real = rows.mask[0].bool() if subject.per_token else slice(None)
+            alone = subject.logits(model, rows.alone)[0]
+            told = subject.logits(model, rows.inputs, **rows.positions)[0][real]
+            absolute = side == "left" and not rows.positions and subject.kind != "decoder"
+            limit_if(absolute and differ(alone, told), "positions count from the left edge: pad right")
+            say = f"{backend}, {side}: alone and padded" + ", with position_ids" * bool(rows.positions)
+            require_close(alone, told, say)
+            plain = subject.logits(model, rows.inputs)[0][real]
+            limit_if(differ(alone, plain), "left padding needs position_ids")
+
+
+def all_padding(subject: Subject) -> None:
+    """Check that a row of padding alone gives no NaN, there or elsewhere, and no NaN gradient."""
+    padded(subject, "right")  # or the check does not apply
+    for backend in subject.backends:
+        model, inputs, mask = subject.fresh(backend), subject.batch(2, 6), torch.ones(2, 6, dtype=torch.long)
+        whole = subject.logits(model, inputs)
+        mask[0] = 0
+        with torch.set_grad_enabled(backend != "flex_attention"):  # which has no backward pass on a CPU
+            out = main_output(model(**inputs, attention_mask=mask))
+        require_close(whole[1], out[1], f"{backend}: the other row")
+        if out.requires_grad:
+            out[1].sum().backward()
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        require(all(each.isfinite().all() for each in (out, *gradients)), f"{backend}: outputs or gradients not finite")
+
+
+def batch(subject: Subject) -> None:
+    """Check that a batch gives what its rows give one by one."""
+    inputs = subject.batch(3)
+    for row, whole in enumerate(subject.logits(subject.model, inputs)):
+        alone = subject.logits(subject.model, {name: value[row : row + 1] for name, value in inputs.items()})[0]
+        require_close(alone, whole, f"row {row} alone and in a batch of 3")
+
+
+def packing(subject: Subject) -> None:
+    """Check that restarting position_ids isolate packed rows on every backend, or on none."""
+    skip_if("position_ids" not in subject.names or not subject.per_token, "no position_ids, or no logits of tokens")
+    ids, positions = subject.ids(1, 13), torch.cat([torch.arange(6), torch.arange(7)])[None]
+    uncached = {"use_cache": False} if subject.cache else {}
+    off = {}
+    for backend in subject.backends:
+        model = subject.fresh(backend)
+        alone = subject.logits(model, {"input_ids": ids[:, 6:]}, **uncached)
+        packed = subject.logits(model, {"input_ids": ids}, position_ids=positions, **uncached)
+        off[backend] = differ(alone, packed[:, 6:])
+    limit_if(all(off.values()), "packed rows mix on every backend: pass a mask of blocks")
+    mixed = ", ".join(backend for backend in off if off[backend])
+    require(not mixed, f"packed rows see each other under {mixed}, and not under other backends")
+
+
+def backends(subject: Subject) -> None:
+    """Check that attention backends which the class claims run and agree; `padding` has each with padding."""
+    first, *others = subject.backends
+    for backend, error in subject.refused.items():
+        if "CPU" not in str(error):
+            raise RuntimeError(f"{backend} is claimed and fails: {type(error).__name__}: {error}") from error
+    skip_if(not others, "one backend")
+    expected = subject.logits(subject.fresh(first), subject.batch())
+    for other in others:
+        require_close(expected, subject.logits(subject.fresh(other), subject.batch()), f"{first} and {other}")
 
 
 def stateless(subject: Subject) -> None:
@@ -42,9 +148,8 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def train_mode(subject: Subject) -> None:
     """Check that train mode without dropout equals eval mode."""
-    model, inputs = subject.fresh(still=True), subject.batch()
-    normalized = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    skip_if(normalized, "batch normalization")
+    model, inputs = still(subject.fresh()), subject.batch()
+    skip_if(any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.modules()), "batch normalization")
     expected = subject.logits(model.eval(), inputs)
     require_close(expected, subject.logits(model.train(), inputs), "train and eval mode")
 
@@ -55,8 +160,7 @@ def bf16(subject: Subject) -> None:
     rounded = subject.logits(subject.fresh().bfloat16().float(), subject.batch())
     inputs = {name: each.bfloat16() if each.is_floating_point() else each for name, each in subject.batch().items()}
     half = subject.logits(subject.fresh().bfloat16(), inputs)
-    parts = (exact - half, exact - rounded, exact)
-    off, noise, size = (each.float().pow(2).mean().sqrt().item() for each in parts)
+    off, noise, size = (part.float().pow(2).mean().sqrt() for part in (exact - half, exact - rounded, exact))
     say = f"off by {off / size:.2g} of the size; rounding the weights alone gives {noise / size:.2g}"
     require(off <= 10 * noise + 0.02 * size, say)
 
@@ -75,8 +179,9 @@ def recorded(subject: Subject) -> None:
     if "sdpa" in subject.backends and matrices:
         with said() as lines:
             other = subject.run(subject.fresh("sdpa"), inputs, output_attentions=True)
-        told = attentions(other) or "attention" in "".join(lines)
-        require(told, "sdpa: attentions are asked for, none come, nothing is said")
+        require(
+            attentions(other) or "attention" in "".join(lines), "sdpa gives no attentions that are asked for, silently"
+        )
 
 
 def attentions(output: Any) -> list[tuple[str, torch.Tensor]]:
@@ -116,8 +221,7 @@ def embeds(subject: Subject) -> None:
     other[name] = owner.get_input_embeddings()(inputs[subject.stream]).detach()
     require_close(subject.logits(subject.model, inputs), subject.logits(subject.model, other), "ids and embeddings")
     if subject.kind == "decoder" and name in inspect.signature(subject.cls.prepare_inputs_for_generation).parameters:
-        by_ids, by_embeddings = (generate(subject, each) for each in (inputs, other))
-        require_same_tokens(by_ids, by_embeddings, "generated from ids and from embeddings")
+        compare_searches(subject, "from ids and from embeddings", (inputs, {}), (other, {}), names=["greedy"])
 
 
 def unknown_keyword(subject: Subject) -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qkv.scripts.conformance.report import conform
-from qkv.scripts.conformance.table import WRONG
+from qkv.scripts.conformance.report import WRONG, conform
 from tiny import CASES, HEADS, PAD, Case
 
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask")

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import pytest
+from planted import FAULTS, Planted
 from transformers import LlamaForCausalLM
 
-from planted import FAULTS, Planted
-from qkv.scripts.conformance.subject import Options, Subject
-from qkv.scripts.conformance.table import CHECKS, WRONG
+from qkv.scripts.conformance.report import CHECKS, WRONG
+from qkv.scripts.conformance.subject import Subject
 
 # `unknown_keyword` knows no failure, for all of transformers swallows keywords: test_report.py.
 PLANTED = {fault.check for fault in FAULTS}
@@ -19,7 +19,7 @@ PLANTED = {fault.check for fault in FAULTS}
 
 def found_by(fault: Planted, *checks: str) -> dict[str, str]:
     """The reasons of checks that find a fault."""
-    subject = Subject(fault.model_class, Options(fault.config()))
+    subject = Subject(fault.model_class, fault.config())
     outcomes = {name: CHECKS[name].outcome(subject) for name in checks or CHECKS}
     return {name: " ".join(outcome) for name, outcome in outcomes.items() if outcome[0] in WRONG}
 
