@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .modeling import *
     from .scripts.attention.capture import capture_attention as capture_attention
     from .scripts.attention_view.view import attend as attend
+    from .scripts.conformance.report import conform as conform
+    from .scripts.conformance.report import parametrize_with_checks as parametrize_with_checks
     from .scripts.context.extension import extend as extend
     from .scripts.probes.induction import induction_score as induction_score
     from .scripts.probes.inspection import inspect as inspect
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from .scripts.publishing.integrity.verification import verify as verify
     from .scripts.web_demo.server import demo as demo
 
-    __all__ = ["CodeCallback", "IntegrityError", "attend", "capture_attention", "demo", "extend"]
-    __all__ += ["induction_score", "inspect", "publish", "verify"]
+    __all__ = ["CodeCallback", "IntegrityError", "attend", "capture_attention", "conform", "demo", "extend"]
+    __all__ += ["induction_score", "inspect", "parametrize_with_checks", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__
 
@@ -45,10 +47,12 @@ COMMANDS = {
     "IntegrityError": "publishing.integrity.manifest",
     "attend": "attention_view.view",
     "capture_attention": "attention.capture",
+    "conform": "conformance.report",
     "demo": "web_demo.server",
     "extend": "context.extension",
     "induction_score": "probes.induction",
     "inspect": "probes.inspection",
+    "parametrize_with_checks": "conformance.report",
     "publish": "publishing.hub.publish",
     "verify": "publishing.integrity.verification",
 }
