@@ -41,6 +41,9 @@ RECURRENT_KERNELS: tuple[str, ...] = get_args(RecurrentKernelName)
 FeatureMapName = Literal["elu", "relu"]
 ProjectionName = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 NormName = Literal["layer", "rms"]
+NormPositionName = Literal["before", "after", "inside", "sandwich"]
+NormGainName = Literal["direct", "zero_centered", "none"]
+QueryKeyNormName = Literal["none", "head", "each_head", "width", "head_after_rotation"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches", "spectrogram"]
 # What the two halves of a detector read.
@@ -57,5 +60,15 @@ CellName = Literal["gru", "lstm"]
 AlignmentName = Literal["none", "additive", "dot"]
 ReadoutName = Literal["none", "tanh", "maxout"]
 ActivationName = Literal[
-    "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh", "sigmoid"
+    "relu",
+    "relu2",
+    "gelu",
+    "gelu_new",
+    "gelu_fast",
+    "gelu_pytorch_tanh",
+    "gelu_bloom",
+    "quick_gelu",
+    "silu",
+    "tanh",
+    "sigmoid",
 ]

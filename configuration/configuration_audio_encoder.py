@@ -7,7 +7,8 @@ from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendNa
 from .configuration_attention import check_grid
 from .configuration_base import auto_classes_of
 from .configuration_stack import StackConfig
-from .fields import Derived, at_least, bounded, rate, size_of
+from .earlier_names import root_of_width
+from .fields import Derived, at_least, bounded, positive, rate, size_of
 
 
 def are_sizes(sizes: list[int] | tuple[int, ...]) -> bool:
@@ -35,7 +36,7 @@ class QkvAudioEncoderConfig(StackConfig):
         mask_feature_prob: Share of mel bins that is masked, approximately.
         mask_feature_length: Length of a masked span in mel bins.
         mask_feature_min_masks: Smallest number of masked spans of mel bins.
-        scale_embedding: Whether the output of the convolutions is multiplied by sqrt(hidden_size).
+        embedding_multiplier: Factor on the output of the convolutions, such as sqrt(hidden_size) (Speech2Text).
         vocab_size: Number of tokens that the CTC head scores.
         lm_head_bias: Whether the CTC head has a bias.
         ctc_zero_infinity: Whether the loss of a row too short for its labels counts as 0 instead of being an error.
@@ -61,12 +62,14 @@ class QkvAudioEncoderConfig(StackConfig):
     mask_feature_prob: float | int = rate()
     mask_feature_length: int = at_least(1, 10)
     mask_feature_min_masks: int = at_least(0, 0)
-    scale_embedding: bool = False
+    embedding_multiplier: float | int = positive(1.0)
     vocab_size: int = at_least(1, 32)
     lm_head_bias: bool = True
     classifier_dropout: float | int = rate()
     ctc_zero_infinity: bool = False
     pad_token_id: int | None = 0
+
+    scale_embedding = root_of_width("embedding_multiplier", 0.5)
 
     @property
     def inputs_to_logits_ratio(self) -> int:

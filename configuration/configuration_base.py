@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.utils import logging
 
+from .earlier_names import EARLIER_NAMES, set_earlier_names, value_of_today
 from .fields import check_choice, check_value
 from .saved_config import check_saved_config
 
@@ -125,6 +126,15 @@ def refuse_field(config_class: "type[QkvConfig]", name: str, *, typed: bool) -> 
         raise ValueError(f"{absent}; leave it out, or set it on the finished config")
 
 
+def check_model_type(config_class: "type[QkvConfig]", kind: object) -> None:
+    """Raise ValueError where a saved config is that of another model."""
+    if kind != config_class.model_type:
+        raise ValueError(
+            f"config of model_type={kind!r} is not one for {config_class.__name__}, which needs "
+            f"{config_class.model_type!r}; use AutoConfig, or qkv.from_transformers for an official checkpoint"
+        )
+
+
 def pop_changes(config_class: "type[QkvConfig]", typed: dict[str, object]) -> dict[str, object]:
     """Take the fields out of what was typed beside a saved config, and return them."""
     own = {field.name for field in fields(config_class)}
@@ -176,7 +186,7 @@ class QkvConfig(PreTrainedConfig):
         classifier_dropout: Dropout probability before a classifier.
         label_smoothing: Probability that the loss moves from the right class or token to all of them evenly.
         initializer_range: Standard deviation of initial weights.
-        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
+        embedding_multiplier: Factor on token embeddings, such as sqrt(hidden_size) (Transformer, Gemma).
         tie_word_embeddings: Whether the head shares the table of token embeddings.
         share_embeddings: Whether encoder and decoder share one table of token embeddings.
         use_cache: Whether keys and values, or states, of earlier tokens are returned and reused.
@@ -204,6 +214,7 @@ class QkvConfig(PreTrainedConfig):
         if self.label2id is not None and (self.id2label is None or not isinstance(self.label2id, dict)):
             raise ValueError(f"label2id={shortened(self.label2id)} must be a dict, with id2label beside it")
         self.id2label = in_order(self.id2label)
+        set_earlier_names(self, kwargs)
         complete(self)
         super().__post_init__(**kwargs)
 
@@ -228,6 +239,7 @@ class QkvConfig(PreTrainedConfig):
                 fixed = shortened(getattr(self, name))
                 raise ValueError(f"{name}={value!r} is not for {kind.__name__}, where it is {fixed}; leave it out")
             return  # tools repeat what follows from the fields
+        value = value_of_today(name, value)
         if name in WORDS and value is not None and type(value).__name__ != "dtype":
             for word in value.values() if isinstance(value, dict) else [value]:
                 check_choice(WORDS[name], name, word)
@@ -259,12 +271,7 @@ class QkvConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls: type[Config], config_dict: dict[str, object], **kwargs: object) -> Config:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
-        kind = check_saved_config(config_dict).get("model_type", cls.model_type)
-        if kind != cls.model_type:
-            raise ValueError(
-                f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "
-                "AutoConfig, or qkv.from_transformers for an official checkpoint"
-            )
+        check_model_type(cls, check_saved_config(config_dict).get("model_type", cls.model_type))
         changes = pop_changes(cls, kwargs)
         token = reading_saved.set(True)
         try:
@@ -274,8 +281,8 @@ class QkvConfig(PreTrainedConfig):
 
     @classmethod
     def known_fields(cls) -> set[str]:
-        """Return the name of every field."""
-        return {field.name for field in fields(cls)}
+        """Return the name of every field, those of earlier configs too."""
+        return {field.name for field in fields(cls)} | {name for name in EARLIER_NAMES if hasattr(cls, name)}
 
     @classmethod
     def check_spelling(cls, name: str, *, typed: bool = True) -> None:

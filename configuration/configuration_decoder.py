@@ -5,7 +5,8 @@ from typing import ClassVar
 from .axes import FrontendName
 from .configuration_base import auto_classes_of
 from .configuration_stack import BranchConfig, TextGridConfig
-from .fields import Derived, Fields, at_least, rate, size_of
+from .earlier_names import root_of_width
+from .fields import Derived, Fields, at_least, positive, rate, size_of
 
 
 class QkvDecoderConfig(BranchConfig, TextGridConfig):
@@ -13,7 +14,8 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
 
     Args:
         embedding_size: Width of token embeddings, mapped linearly in and out (OPT-350m). None is `hidden_size`.
-        scale_logits: Whether the head reads the last hidden state divided by sqrt(hidden_size) (T5 v1.0).
+        logit_scale: Factor on the last hidden state before the head, so on logits without a bias; TRL and serving
+            engines read it by this name (T5 v1.0 divides by sqrt(hidden_size)).
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
         cross_attention: Whether each layer attends to the output of an encoder.
         label_smoothing: Probability that the loss moves from the right token to all of them evenly; not read by TRL.
@@ -39,9 +41,9 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
     }
 
     vocab_size: int = at_least(1, 50257)
-    scale_embedding: bool = False
+    embedding_multiplier: float | int = positive(1.0)
     embedding_size: Derived = size_of("hidden_size")
-    scale_logits: bool = False
+    logit_scale: float | int = positive(1.0)
     lm_head_bias: bool = False
     cross_attention: bool = False
     classifier_dropout: float | int = rate()
@@ -52,10 +54,8 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
-    @property
-    def logit_scale(self) -> float:
-        """Factor of the logits, by the name of Cohere's that TRL's losses and serving engines read."""
-        return self.hidden_size**-0.5 if self.scale_logits else 1.0
+    scale_embedding = root_of_width("embedding_multiplier", 0.5)
+    scale_logits = root_of_width("logit_scale", -0.5)
 
     @property
     def rotary_dim(self) -> int:

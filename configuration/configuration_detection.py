@@ -142,7 +142,7 @@ class QkvDetectionConfig(CompositeConfig):
     is_encoder_decoder: bool = True
 
     def __post_init__(self, **kwargs: object) -> None:
-        own = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range}
+        own = {"norm_position": "after", "hidden_act": "relu", "initializer_range": self.initializer_range}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={"final_norm": True, **own}))
 
     hidden_size = part_property("hidden_size", "decoder", "encoder")

@@ -1,11 +1,11 @@
 """Text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, ESM-2, and what encoders of text and images share."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
 from .configuration_base import auto_classes_of
 from .configuration_stack import GridStackConfig, TextGridConfig
-from .fields import Derived, at_least, rate, size_of
+from .fields import Derived, at_least, positive, rate, size_of
 
 
 class PooledStackConfig(GridStackConfig):
@@ -32,8 +32,8 @@ class TextStackConfig(TextGridConfig, PooledStackConfig):
 
     Args:
         type_vocab_size: Number of token types (segments); 0 is none.
-        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size); `token_dropout` takes those of
-            `mask_token_id` for dropped and scales the others by how many were masked in training and are here (ESM-2).
+        token_dropout: Whether embeddings of `mask_token_id` count as dropped, and the others are scaled by how many
+            were masked in training and are here (ESM-2).
         embedding_size: Width of token embeddings, mapped linearly to `hidden_size` (ELECTRA). None is `hidden_size`.
         pooling: What a sequence-level head reads: `first`, the first token; `dense`, that through a linear map and tanh
             (BERT); `mean`, the mean of all tokens; `first_norm`, the first token normalized; `end`, the first
@@ -47,7 +47,8 @@ class TextStackConfig(TextGridConfig, PooledStackConfig):
 
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
-    scale_embedding: bool | Literal["token_dropout"] = False
+    embedding_multiplier: float | int = positive(1.0)
+    token_dropout: bool = False
     embedding_size: Derived = size_of("hidden_size")
     pooling: TextPoolingName = "first"
     pad_token_id: int | None = 0
@@ -55,10 +56,20 @@ class TextStackConfig(TextGridConfig, PooledStackConfig):
     eos_token_id: int | list[int] | None = None
     mask_token_id: int | None = None
 
+    @property
+    def scale_embedding(self) -> bool | str:
+        """True where the factor is sqrt(hidden_size), or 'token_dropout'; set by earlier configs."""
+        return "token_dropout" if self.token_dropout else self.embedding_multiplier == self.hidden_size**0.5
+
+    @scale_embedding.setter
+    def scale_embedding(self, value: bool | str) -> None:
+        self.token_dropout = value == "token_dropout"
+        self.embedding_multiplier = self.hidden_size**0.5 if value is True else 1.0
+
     def validate_tokens(self) -> None:
         """Check that masked tokens are known where their number scales embeddings, and that there is an end to read."""
-        if self.scale_embedding == "token_dropout" and self.mask_token_id is None:
-            raise ValueError("scale_embedding='token_dropout' counts masked tokens, got mask_token_id=None; set it")
+        if self.token_dropout and self.mask_token_id is None:
+            raise ValueError("token_dropout=True counts masked tokens, got mask_token_id=None; set it")
         if self.pooling == "end" and not isinstance(self.eos_token_id, int):
             raise ValueError(f"pooling='end' needs one eos_token_id, got {self.eos_token_id}; set it or pooling='mean'")
 
@@ -109,5 +120,5 @@ class QkvEncoderConfig(TextStackConfig):
         """Check that tokens can be global in every layer, and that no bias is left out of their scores."""
         if self.global_projections and "full" in self.layer_patterns:
             raise ValueError("global_projections=True needs layers that hide tokens, got pattern='full'; use 'sliding'")
-        if self.global_projections and self.position in BIAS_POSITIONS:
+        if self.global_projections and self.position_word in BIAS_POSITIONS:
             raise ValueError(f"global_projections=True has no bias of scores, got position={self.position!r}")

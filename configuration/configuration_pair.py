@@ -101,7 +101,7 @@ class QkvPairConfig(PairBlocksConfig):
     base_model_fsdp_plan: ClassVar[Fields] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["pair_hidden_state", "msa_hidden_state"]
     frontend: ClassVar[FrontendName] = "tokens"
-    scale_embedding: ClassVar[bool] = False
+    embedding_multiplier: ClassVar[float] = 1.0
     auto_classes: ClassVar[dict[str, str]] = auto_classes_of("pair", "QkvPair", "MaskedLM TokenClassification")
 
     vocab_size: int = at_least(1, 33)

@@ -1,13 +1,25 @@
 """Attention patterns: the words of the layers, and the sizes that they need."""
 
-from typing import get_args
+from typing import TypeVar, get_args
 
 from .axes import PatternName
 from .configuration_base import QkvConfig
 from .fields import at_least
 
+Word = TypeVar("Word", bound=str)
 # Patterns that need every past key keep a full cache; a window can forget.
 CACHE_LAYER_TYPES = dict.fromkeys(get_args(PatternName), "full_attention") | {"sliding": "sliding_attention"}
+
+
+def words_of_layers(words: Word | list[Word], count: int) -> list[Word]:
+    """Return the word of each layer, of one for all or a list."""
+    return words if isinstance(words, list) else [words] * count
+
+
+def check_words_of_layers(name: str, words: list[Word], count: int) -> None:
+    """Raise ValueError where a list has another number of words than there are layers."""
+    if len(words) != count:
+        raise ValueError(f"{name}={words} has {len(words)} words for num_hidden_layers={count}")
 
 
 class PatternConfig(QkvConfig):
@@ -54,7 +66,7 @@ class PatternConfig(QkvConfig):
     @property
     def layer_patterns(self) -> list[PatternName]:
         """The pattern of each layer."""
-        return self.pattern if isinstance(self.pattern, list) else [self.pattern] * self.num_hidden_layers
+        return words_of_layers(self.pattern, self.num_hidden_layers)
 
     def window_of(self, layer_index: int) -> int | None:
         """Return the window of a layer in tokens, the token itself counted; None where keys outside are read, too."""
@@ -72,8 +84,7 @@ class PatternConfig(QkvConfig):
     def validate_layer_type(self) -> None:
         """Check that each layer has a pattern, with the sizes it needs; named as `pattern`, not as `layer_types`."""
         patterns, count = self.layer_patterns, self.num_hidden_layers
-        if len(patterns) != count:
-            raise ValueError(f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={count}")
+        check_words_of_layers("pattern", patterns, count)
         for word in {"sliding", "dilated"} & {*patterns}:
             if self.sliding_window is None:
                 raise ValueError(f"pattern={word!r} needs sliding_window >= 1 (the token itself counts), got None")

@@ -6,6 +6,7 @@ from typing import ClassVar
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
 from .configuration_base import QkvConfig, auto_classes_of
 from .configuration_encoder_decoder import check_token_ids
+from .earlier_names import root_of_width
 from .fields import Derived, Fields, at_least, positive, rate, size_of
 
 
@@ -50,7 +51,7 @@ class QkvRecurrentConfig(QkvConfig):
     )
     num_hidden_layers: int = at_least(1, 1, most=10_000)
     num_encoder_layers: Derived = at_least(1, most=10_000, follows=attrgetter("num_hidden_layers"))
-    scale_embedding: bool = False
+    embedding_multiplier: float | int = positive(1.0)
     share_embeddings: bool = False
     tie_word_embeddings: bool = False
     embedding_dropout: float | int = rate()
@@ -63,6 +64,8 @@ class QkvRecurrentConfig(QkvConfig):
     pad_token_id: Derived = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
+
+    scale_embedding = root_of_width("embedding_multiplier", 0.5)
 
     @property
     def default_encoder_size(self) -> int:

@@ -1,10 +1,18 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
 from dataclasses import field
-from operator import attrgetter
 from typing import Literal
 
-from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
+from .axes import (
+    BIAS_POSITIONS,
+    RECURRENT_KERNELS,
+    ROTARY_POSITIONS,
+    ActivationName,
+    FeedForwardName,
+    NormGainName,
+    NormName,
+    NormPositionName,
+)
 from .configuration_attention import AttentionConfig
 from .fields import Derived, at_least, positive, rate
 
@@ -17,9 +25,13 @@ class StackConfig(AttentionConfig):
         feed_forward: Kind of feed-forward network: `mlp`, two linear maps; `glu`, a third gates the first (Llama).
         mlp_bias: Whether its linear maps have a bias.
         norm: Kind of normalization: `layer` or `rms`.
-        norm_first: Whether the norm stands before each branch (GPT-2) or after the residual sum (BERT).
-        final_norm: Whether a norm follows the last layer. None is `norm_first`.
+        norm_position: Place of a layer's norms: `before` each branch (GPT-2); `after` the residual sum (BERT);
+            `inside`, on a branch's output before it is added (OLMo 2); `sandwich`, before and on the output (Gemma 2).
+        norm_gain: Gain of norms: `direct`; `zero_centered`, the gain is 1 plus the parameter (Gemma); `none`, no
+            parameters (OLMo).
+        final_norm: Whether a norm follows the last layer. None is True unless norms stand `after`.
         norm_bias: Whether norms have a bias beside their gain.
+        residual_multiplier: Factor on the output of each branch (Granite).
         embedding_norm: Whether embeddings are normalized (BERT); `instead`, in place of the first norm (ModernBERT).
         activation_dropout: Dropout probability inside the feed-forward network.
         drop_path_rate: Probability of skipping a branch of the last layer for a row, rising from 0 (stochastic depth).
@@ -39,9 +51,11 @@ class StackConfig(AttentionConfig):
     mlp_bias: bool = True
     norm: NormName = "layer"
     norm_eps: float | int = positive(1e-5)
-    norm_first: bool = True
-    final_norm: bool | None = field(default=None, metadata={"follows": attrgetter("norm_first")})
+    norm_position: NormPositionName = "before"
+    norm_gain: NormGainName = "direct"
+    final_norm: bool | None = field(default=None, metadata={"follows": lambda config: config.norm_position != "after"})
     norm_bias: bool = True
+    residual_multiplier: float | int = positive(1.0)
     embedding_norm: bool | Literal["instead"] = False
     embedding_dropout: float | int = rate()
     residual_dropout: float | int = rate()
@@ -59,15 +73,27 @@ class StackConfig(AttentionConfig):
         """
         gate = ("g_proj",) if self.attention_gate else ()
         heads = dict.fromkeys(("q_proj", "k_proj", "v_proj", *gate), "colwise") | {"o_proj": "rowwise"}
-        if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
+        by_head = self.query_key_norm in ("head", "head_after_rotation") and self.norm_gain != "none"
+        if by_head:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
-        whole = self.position in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS
+        joined = self.query_key_norm in ("each_head", "width")
+        whole = joined or self.position_word in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS
         readers = [] if whole else ["self_attn"]
-        readers += ["cross_attn"] if getattr(self, "cross_attention", False) else []
+        readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}
         plan |= {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
         return {f"layers.*.{name}": style for name, style in plan.items()}
+
+    @property
+    def norm_first(self) -> bool:
+        """True where a norm stands before each branch; the name of `norm_position` in earlier configs, which set it."""
+        return self.norm_position in ("before", "sandwich")
+
+    @norm_first.setter
+    def norm_first(self, value: bool) -> None:
+        if value is not self.norm_first:
+            self.norm_position = "before" if value else "after"
 
     @property
     def skip_first_norm(self) -> bool:
@@ -86,10 +112,23 @@ class StackConfig(AttentionConfig):
 
     def validate_residuals(self) -> None:
         """Check that parallel branches have a norm before them, and are two."""
-        if self.parallel_residual and (not self.norm_first or getattr(self, "cross_attention", False)):
-            raise ValueError("parallel_residual=True needs norm_first=True and cross_attention=False")
+        crossed = getattr(self, "cross_attention", False)
+        if self.parallel_residual and (self.norm_position != "before" or crossed):
+            parallel = f"parallel_residual={self.parallel_residual!r}"
+            raise ValueError(f"{parallel} needs norm_position='before' and cross_attention=False")
         if self.skip_first_norm and not self.norm_first:
-            raise ValueError("embedding_norm='instead' needs norm_first=True, which has a norm to leave out")
+            raise ValueError("embedding_norm='instead' needs norm_position='before', which has a norm to leave out")
+
+    def validate_query_key_norm(self) -> None:
+        """Check that a norm of queries and keys has the gain and the rotation that it needs."""
+        word, position = f"query_key_norm={self.query_key_norm!r}", self.position_word
+        if self.query_key_norm == "each_head" and self.norm_gain != "direct":
+            raise ValueError(f"{word} has a direct gain, got norm_gain={self.norm_gain!r}; use 'head'")
+        if self.query_key_norm == "head_after_rotation":
+            alone = self.kernel == "softmax" and not getattr(self, "cross_attention", False)
+            if position not in ROTARY_POSITIONS or not alone or getattr(self, "global_projections", False):
+                needed = "position='rope', kernel='softmax', without cross-attention and global projections"
+                raise ValueError(f"{word} needs {needed}; use 'head'")
 
 
 class GridStackConfig(StackConfig):
@@ -120,9 +159,10 @@ class BranchConfig(GridStackConfig):
     """Configure how the branches of a layer are added.
 
     Args:
-        parallel_residual: Whether attention and feed-forward read the same input and are added at once (GPT-NeoX).
+        parallel_residual: Whether attention and feed-forward read the same input and are added at once (GPT-NeoX);
+            `shared_norm`, through one norm (GPT-J).
         layer_scale: Initial value of a learned gain on each branch. None is no gain (DINOv2 has 1.0).
     """
 
-    parallel_residual: bool = False
+    parallel_residual: bool | Literal["shared_norm"] = False  # type: ignore[assignment]  # False of other stacks
     layer_scale: float | int | None = positive()  # type: ignore[assignment]  # None of other stacks

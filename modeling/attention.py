@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..configuration.configuration_stack import StackConfig
 from .context import NO_CONTEXT, LayerContext, Projected
 from .kernel import by_mask, eager_attention, score_bias
-from .normalization import NORMS
+from .normalization import QUERY_KEY_NORMS
 from .position.hooks import apply_rotation
 
 
@@ -61,8 +61,9 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, narrow, bias="v_proj" in biased)
         self.o_proj = nn.Linear(wide, config.hidden_size, bias="o_proj" in biased)
         self.g_proj = Gate(config.hidden_size, wide) if config.attention_gate else None
-        self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
-        self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
+        make = QUERY_KEY_NORMS[config.query_key_norm]
+        self.q_norm, self.k_norm = make(config, config.num_attention_heads), make(config, config.num_key_value_heads)
+        self.norm_rotated = config.query_key_norm == "head_after_rotation"
 
     def heads(self, projected: Tensor) -> Tensor:
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
@@ -71,12 +72,12 @@ class Attention(nn.Module):
     def query(self, hidden: Tensor) -> Tensor:
         """Project queries: (B, T, D) -> (B, H, T, K)."""
         heads = self.heads(self.q_proj(hidden))
-        return heads if self.q_norm is None else self.q_norm(heads)
+        return heads if self.q_norm is None or self.norm_rotated else self.q_norm(heads)
 
     def key(self, hidden: Tensor) -> Tensor:
         """Project keys: (B, S, D) -> (B, G, S, K)."""
         heads = self.heads(self.k_proj(hidden))
-        return heads if self.k_norm is None else self.k_norm(heads)
+        return heads if self.k_norm is None or self.norm_rotated else self.k_norm(heads)
 
     def value(self, hidden: Tensor) -> Tensor:
         """Project values, which never see a position: (B, S, D) -> (B, G, S, K)."""
@@ -126,7 +127,8 @@ class SelfAttention(Attention):
         """Project queries and keys and give them their positions: (B, T, D) -> (B, H, T, K), (B, G, T, K)."""
         placed = add_position(hidden, context.position.query_key)
         key = self.key(placed)
-        return apply_rotation(self.query(context.select(placed)), key, context.position.rotation)
+        query, key = apply_rotation(self.query(context.select(placed)), key, context.position.rotation)
+        return (self.q_norm(query), self.k_norm(key)) if self.norm_rotated else (query, key)
 
     def remember(
         self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]

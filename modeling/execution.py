@@ -136,14 +136,17 @@ class Plan:
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
         query_key = position.query_key(self.embedded._replace(hidden=hidden))
-        patterns, contexts = self.config.layer_patterns, {}
-        for layer, pattern in enumerate(patterns):
-            if pattern in contexts:
+        contexts: dict[tuple[str, bool], LayerContext] = {}
+        kinds = [(pattern, layer in position.left_out) for layer, pattern in enumerate(self.config.layer_patterns)]
+        for layer, kind in enumerate(kinds):
+            if kind in contexts:
                 continue
-            rotation = position.rotation(self.positions, hidden.dtype, pattern)
-            state = PositionState(rotation, query_key, inputs.memory.position, self.bias(pattern, layer))
-            contexts[pattern] = LayerContext(self.mask(pattern), state, *given, project)
-        return [contexts[pattern] for pattern in patterns]
+            pattern, left_out = kind
+            rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern)
+            bias = None if left_out else self.bias(pattern, layer)
+            state = PositionState(rotation, query_key, inputs.memory.position, bias)
+            contexts[kind] = LayerContext(self.mask(pattern), state, *given, project)
+        return [contexts[kind] for kind in kinds]
 
     def mask(self, pattern: str) -> Mask:
         """Return the mask of the layers of a pattern."""

@@ -120,7 +120,7 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         return
     where = "continuous batching" if paged else f"attn_implementation={implementation!r}"
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
-    if config.position in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
+    if config.position_word in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
     if config.kernel in STATE_KERNELS:
         raise ValueError(f"{where} ignores kernel={config.kernel!r}; use {right}")

@@ -35,23 +35,24 @@ class Layer(GradientCheckpointingLayer):
             self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
-        self.mlp_residual = Residual(config, layer_index)
+        self.mlp_residual = Residual(config, layer_index, normed=config.parallel_residual != "shared_norm")
         self.mlp_residual.clamp = config.float16_clamp
         self.layerdrop = config.layerdrop
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> Tensor:
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden
-        branch, _ = self.self_attn(hidden=self.self_attn_residual.input(hidden), context=context)
+        read = self.self_attn_residual.input(hidden)
+        branch, _ = self.self_attn(hidden=read, context=context)
         after = self.self_attn_residual(context.select(hidden), branch)
         if self.cross_attn is not None and self.cross_attn_residual is not None:
             branch, _ = self.cross_attn(hidden=self.cross_attn_residual.input(after), context=context)
             after = self.cross_attn_residual(after, branch)
-        branch = self.mlp(self.mlp_residual.input(self.mlp_reads(context.select(hidden), after)))
+        branch = self.mlp(self.mlp_residual.input(self.mlp_reads(hidden, read, after, context)))
         return self.mlp_residual(after, branch)
 
-    def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
-        """Select the input of the feed-forward network: the output of attention, not its input."""
+    def mlp_reads(self, hidden: Tensor, read: Tensor, after: Tensor, context: LayerContext) -> Tensor:
+        """Select the input of the feed-forward network and its norm: the output of attention, not its input."""
         return after
 
 
@@ -62,8 +63,19 @@ class ParallelLayer(Layer):
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
 
-    def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
-        return before
+    def mlp_reads(self, hidden: Tensor, read: Tensor, after: Tensor, context: LayerContext) -> Tensor:
+        return context.select(hidden)
 
 
-LAYERS: dict[bool, type[Layer]] = {False: Layer, True: ParallelLayer}
+class SharedNormLayer(Layer):
+    """Let attention and feed-forward network read one normed input, as `ParallelLayer` with one norm for both.
+
+    Source: Wang & Komatsuzaki 2021, GPT-J-6B, its code, https://github.com/kingoflolz/mesh-transformer-jax
+    Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
+    """
+
+    def mlp_reads(self, hidden: Tensor, read: Tensor, after: Tensor, context: LayerContext) -> Tensor:
+        return context.select(read)
+
+
+LAYERS: dict[bool | str, type[Layer]] = {False: Layer, True: ParallelLayer, "shared_norm": SharedNormLayer}

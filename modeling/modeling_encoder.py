@@ -68,7 +68,7 @@ class TextStack(Stack):
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         kwargs |= {} if global_attention_mask is None else {"global_attention_mask": global_attention_mask}
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if input_ids is not None and self.config.scale_embedding == "token_dropout":
+        if input_ids is not None and self.config.token_dropout:
             hidden = drop_masked_tokens(
                 self.config, Embedded(hidden, attention_mask), input_ids, position_ids, **kwargs
             )

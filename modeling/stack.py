@@ -17,7 +17,7 @@ from .checks.pipeline_stage import is_elsewhere
 from .execution import StackInputs, plan_of
 from .frontends import FRONTENDS
 from .layer import LAYERS, Layer
-from .normalization import NORMS
+from .normalization import make_norm
 from .position import POSITIONS
 from .position.hooks import Embedded
 
@@ -47,18 +47,18 @@ class Stack(QkvPreTrainedModel):
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         self.embed_tokens: Any = self.frontends[config.frontend](config)
-        self.position = POSITIONS[config.position](config)
+        self.position = POSITIONS[config.position_word](config)
         given = config.embedding_width
         width = config.position_width
         inner = config.hidden_size
         outer = config.output_width
         self.project_in = nn.Linear(given, width, bias=False) if given != width else nn.Identity()
-        self.embed_norm = NORMS[config.norm](config, width) if config.embedding_norm else nn.Identity()
+        self.embed_norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
         self.embed_dropout = nn.Dropout(config.embedding_dropout)
         self.embed_projection = nn.Linear(width, inner) if width != inner else nn.Identity()
         make = LAYERS[config.parallel_residual]
         self.layers = nn.ModuleList(make(config, index) for index in range(config.num_hidden_layers))
-        self.norm = NORMS[config.norm](config) if config.final_norm else nn.Identity()
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
         self.final_dropout = nn.Dropout(config.final_dropout)
         self.project_out = nn.Linear(inner, outer, bias=False) if inner != outer else nn.Identity()
         self.gradient_checkpointing = False

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 import sampling
 from comparison import EXACT, differentiable_flex, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS
+from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, NormPositionName, QueryKeyNormName
 from tiny import jitter
 
 LENGTH = max(LENGTHS)
@@ -51,7 +51,8 @@ class Case(NamedTuple):
     position: str
     patterns: tuple[str, str]
     kernel: str
-    norm_first: bool
+    norm_position: str
+    query_key_norm: str
 
     def __str__(self) -> str:
         return "-".join("+".join(word) if isinstance(word, tuple) else str(word) for word in self)
@@ -62,8 +63,8 @@ class Case(NamedTuple):
 
     def configure(self) -> Any:
         """The config; ValueError where it is refused."""
-        words = {"position": self.position, "pattern": [*self.patterns], "kernel": self.kernel}
-        return self.family.configure(STACKS[self.stack][1], {**words, "norm_first": self.norm_first})
+        words = {name: value for name, value in self._asdict().items() if name not in ("stack", "patterns")}
+        return self.family.configure(STACKS[self.stack][1], {**words, "pattern": [*self.patterns]})
 
 
 def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
@@ -72,7 +73,8 @@ def draw(test: str, stacks: Any, positions: Any) -> Iterator[Case]:
     while True:
         pick = generator.choice
         patterns = pick([("full", "full"), (pick(PATTERNS), pick(PATTERNS))])
-        case = Case(pick(stacks), pick(positions), patterns, pick(KERNELS), pick([True, False]))
+        norms = (pick(get_args(NormPositionName)), pick(["none", pick(get_args(QueryKeyNormName))]))
+        case = Case(pick(stacks), pick(positions), patterns, pick(KERNELS), *norms)
         try:
             case.configure()
         except ValueError:
@@ -159,7 +161,7 @@ def gradients(model: PreTrainedModel) -> dict[str, Tensor]:
 
 # Parameters that a softmax does not see in batches as short as these: (stack, pattern of names).
 SILENT = [
-    ("", r"k_proj\.bias$"),  # moves all scores of a query equally, unless rope turns it
+    ("", r"k_(proj|norm|norm\.norm)\.bias$"),  # moves all scores of a query equally, unless rope turns it
     ("detection", r"decoder\.layers\.0\.self_attn(\.[qkv]_proj\.|_residual\.norm\.weight)"),  # queries start as zeros
 ]
 
@@ -265,7 +267,7 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
 @torch.no_grad()
 def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
     """A cache with a window drops its first keys, and the bias those of the same positions."""
-    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", True), "dynamic", "mask")
+    check_cached(Case("decoder", position, ("sliding", "sliding"), "softmax", "before", "none"), "dynamic", "mask")
 
 
 DOCUMENTS = (5, LENGTH - 5)
@@ -378,7 +380,7 @@ def test_export(case: Case) -> None:
 def test_training_through_inductor(stack: str) -> None:
     """`torch.compile(model)`, then a step; needs a C++ compiler, as torch does here."""
     torch._dynamo.reset()
-    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", True)
+    case = Case(stack, "t5", ("full", "block_sparse"), "softmax", "before", "none")
     plain, model = (copy.deepcopy(model_of(case)).float().train() for _ in range(2))
     batch = {name: value.float() if value.is_floating_point() else value for name, value in case.family.batch().items()}
     outputs = [each(**batch)[0] for each in (plain, torch.compile(model, fullgraph=True))]

@@ -83,6 +83,12 @@ def output_bias(name: str) -> Codec:
     return Codec(name, lambda biased, theirs: biased or ["o_proj"], lambda biases, ours: biases is True)
 
 
+# Embeddings that are multiplied by sqrt(hidden_size), or not.
+SCALED = Codec(
+    "scale_embedding",
+    lambda scaled, theirs: (theirs.get("d_model") or theirs["hidden_size"]) ** 0.5 if scaled else 1.0,
+    lambda factor, ours: factor != 1.0,
+)
 # Positions that are counted from the padding id + 1.
 AFTER_PADDING = Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0))
 # Fields of every config of transformers that go over unchanged.

@@ -46,13 +46,13 @@ OPT = Architecture(
         **DROPOUT,
         **renames(
             "intermediate_size=ffn_dim embedding_size=word_embed_proj_dim hidden_act=activation_function "
-            "residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias norm_first=do_layer_norm_before "
-            "initializer_range=init_std"
+            "residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias initializer_range=init_std"
         ),
+        "norm_position": translated("do_layer_norm_before", {True: "before", False: "after"}),
         "final_norm": Codec(
             "_remove_final_layer_norm",
             read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
-            write=lambda normed, ours: ours["norm_first"] and not normed,
+            write=lambda normed, ours: ours["norm_position"] == "before" and not normed,
         ),
     },
     {"position": "learned", "position_offset": 2, "norm_eps": 1e-5, "layerdrop": 0.0},
@@ -176,7 +176,7 @@ QWEN2 = replace(
 QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
-    words={**LLAMA_WORDS, "mlp_bias": False, "query_key_norm": True},
+    words={**LLAMA_WORDS, "mlp_bias": False, "query_key_norm": "head"},
     rows=(*LLAMA.rows, ("layers.*.self_attn.{q,k}_norm", "layers.*.self_attn.{q,k}_norm")),
 )
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
-from .config import Architecture, Codec, Values, default, renames, translated
+from .config import SCALED, Architecture, Codec, Values, default, renames, translated
 from .decoder import (
     ANSWERS,
     COMMON,
@@ -27,7 +27,7 @@ GPT1 = replace(
         "residual_dropout": "resid_pdrop",
         "hidden_act": translated("afn", {"gelu": "gelu_new", "swish": "silu", "silu": "silu", "relu": "relu"}),
     },
-    words={"norm_first": False},
+    words={"norm_position": "after"},
     rows=ROWS["gpt1"],
     heads=GPT2.heads[:3],
     # It decodes without a cache.
@@ -105,6 +105,7 @@ BIOGPT = Architecture(
         **renames("embedding_dropout=hidden_dropout_prob residual_dropout=hidden_dropout_prob"),
         "attention_dropout": "attention_probs_dropout_prob",
         "classifier_dropout": default("classifier_dropout", "hidden_dropout_prob"),
+        "embedding_multiplier": SCALED,
     },
     {"position_offset": 2, "norm_eps": 1e-5},
     (("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,layer_norm}"), *ROWS["fairseq_layers"]),
@@ -129,6 +130,7 @@ XGLM = Architecture(
         **renames("intermediate_size=ffn_dim hidden_act=activation_function initializer_range=init_std"),
         **renames("embedding_dropout=dropout residual_dropout=dropout"),
         "pad_token_id": Codec("pad_token_id", check_padding),
+        "embedding_multiplier": SCALED,
     },
     {"position": "sinusoidal_t2t", "position_offset": 2},
     (("{embed_tokens,norm}", "{embed_tokens,layer_norm}"), *ROWS["fairseq_layers"]),

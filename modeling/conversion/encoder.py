@@ -7,13 +7,24 @@ and parts of BigBird's embeddings after their norm, where stock BigBird does bef
 from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, default, one_spelling, output_bias, renames
+from .config import (
+    AFTER_PADDING,
+    SCALED,
+    Architecture,
+    Codec,
+    Fields,
+    Head,
+    default,
+    one_spelling,
+    output_bias,
+    renames,
+)
 from .decoder import QA_OUTPUTS
 from .weights import ROWS
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
-POST_NORM = {"norm_first": False, "embedding_norm": True}
+POST_NORM = {"norm_position": "after", "embedding_norm": True}
 # Fields that heads on every token do not read.
 POOLING = "pooling pooling_dropout"
 CLASSIFIER = (("classifier", "classifier"),)
@@ -165,7 +176,8 @@ BIG_BIRD = replace(
     model_type="big_bird",
     fields={
         **BERT.fields,
-        **renames("sep_token_id scale_embedding=rescale_embeddings"),
+        "sep_token_id": "sep_token_id",
+        "embedding_multiplier": replace(SCALED, name="rescale_embeddings"),
         # Its sparse attention counts the first block 1 + num_random_blocks times in evaluation, and draws blocks by
         # numpy in training, which no pattern here does. For short texts stock code turns to full attention itself.
         "pattern": Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full"),

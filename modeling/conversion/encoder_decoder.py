@@ -4,7 +4,19 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, default, one_spelling, renames
+from .config import (
+    AFTER_PADDING,
+    SCALED,
+    Architecture,
+    Codec,
+    Fields,
+    Head,
+    Values,
+    both,
+    default,
+    one_spelling,
+    renames,
+)
 from .decoder import ANSWERS, LANGUAGE_MODEL, MODEL
 from .encoder import LOCAL_AND_GLOBAL, TOKENS, WINDOW
 from .weights import ROWS, placed
@@ -27,14 +39,14 @@ SIDES = {
 }
 # Their encoders alone keep half precision finite.
 CLAMPED = {"encoder.float16_clamp": "layer"}
-BART_FIELDS = {**SIDES, **both({"embedding_dropout": "dropout"})}
+BART_FIELDS = {**SIDES, **both({"embedding_dropout": "dropout", "embedding_multiplier": SCALED})}
 SHARED_FIELDS = {**BART_FIELDS, "share_embeddings": "tie_word_embeddings"}
 
 BART = Architecture(
     "bart",
     QkvEncoderDecoderConfig,
     SHARED_FIELDS,
-    {**both({"norm_first": False, "embedding_norm": True, "position_offset": 2}), **CLAMPED},
+    {**both({"norm_position": "after", "embedding_norm": True, "position_offset": 2}), **CLAMPED},
     (*ROWS["bart_layers"], *ROWS["one_table"], *ROWS["bart_embeddings"]),
     (MODEL, BIASED, replace(TEXTS, prefix="model."), ANSWERS),
     prefix="model.",
@@ -66,7 +78,7 @@ MARIAN = replace(
         "decoder.vocab_size": "decoder_vocab_size",
         "share_embeddings": "share_encoder_decoder_embeddings",
     },
-    words={**both({"norm_first": False, "position": "sinusoidal_concat"}), **CLAMPED, "share_embeddings": True},
+    words={**both({"norm_position": "after", "position": "sinusoidal_concat"}), **CLAMPED, "share_embeddings": True},
     rows=(*ROWS["bart_layers"], *ROWS["one_table"], *ROWS["sinusoids"]),
     heads=(MODEL, replace(BIASED, theirs="MTModel")),
     inert=HEADLESS,
@@ -124,12 +136,12 @@ LED = replace(
     BART,
     model_type="led",
     fields={
-        **SHARED_FIELDS,
+        **{name: theirs for name, theirs in SHARED_FIELDS.items() if theirs is not SCALED},
         **both({"max_position_embeddings": "max_*_position_embeddings"}),
         "encoder.sliding_window": WINDOW,
     },
     words={
-        **both({"norm_first": False, "embedding_norm": True}),
+        **both({"norm_position": "after", "embedding_norm": True}),
         **CLAMPED,
         **{f"encoder.{name}": word for name, word in LOCAL_AND_GLOBAL.items()},
     },
@@ -163,7 +175,12 @@ T5 = Architecture(
     QkvEncoderDecoderConfig,
     {
         **both(T5_STACK),
-        **renames("decoder.num_hidden_layers=num_decoder_layers decoder.scale_logits=scale_decoder_outputs"),
+        "decoder.num_hidden_layers": "num_decoder_layers",
+        "decoder.logit_scale": Codec(
+            "scale_decoder_outputs",
+            lambda scaled, theirs: theirs["d_model"] ** -0.5 if scaled else 1.0,
+            lambda factor, ours: factor != 1.0,
+        ),
         "bos_token_id": "bos_token_id",
         "decoder_start_token_id": default("decoder_start_token_id", "pad_token_id"),
     },
@@ -178,8 +195,8 @@ T5 = Architecture(
 MT5 = replace(
     T5,
     model_type="mt5",
-    fields={ours: theirs for ours, theirs in T5.fields.items() if ours != "decoder.scale_logits"},
-    words={**T5.words, "decoder.scale_logits": False},
+    fields={ours: theirs for ours, theirs in T5.fields.items() if ours != "decoder.logit_scale"},
+    words={**T5.words, "decoder.logit_scale": 1.0},
 )
 T5_ENCODER = Architecture(
     "t5",

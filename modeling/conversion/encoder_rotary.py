@@ -102,7 +102,6 @@ ESM = Architecture(
         # It has no dropout of embeddings.
         **{name: theirs for name, theirs in STACK_FIELDS.items() if name != "embedding_dropout"},
         "embedding_norm": Codec("emb_layer_norm_before", read=lambda normed, theirs: bool(normed)),
-        "scale_embedding": translated("token_dropout", {False: False, True: "token_dropout"}),
         "position": translated("position_embedding_type", {"rotary": "rope", "absolute": "learned"}),
         "rope_parameters": Codec("rope_theta", our_rope, lambda rope, ours: (rope or {}).get("rope_theta", 10000.0)),
         # The rows of the table below the first position belong to its length.

@@ -198,7 +198,7 @@ DETR = Architecture(
         "encoder.backbone_config": Codec("backbone_config", read_backbone),
         "encoder.position": translated("position_embedding_type", {"sine": "sinusoidal_2d"}),
     },
-    {**both({"norm_first": False}), "encoder.final_norm": False, "decoder.final_norm": True},
+    {**both({"norm_position": "after"}), "encoder.final_norm": False, "decoder.final_norm": True},
     ROWS["detr"],
     (Head("Model"), Head("ForObjectDetection", ROWS["detr_boxes"])),
     prefix="model.",

@@ -33,7 +33,7 @@ WHISPER = Architecture(
     QkvSpeechEncoderDecoderConfig,
     {**FIELDS, "encoder.conv_channels": "d_model"},
     {
-        **both({"attention_bias": ["q_proj", "v_proj", "o_proj"]}),
+        **both({"attention_bias": ["q_proj", "v_proj", "o_proj"], "embedding_multiplier": 1.0}),
         **CLAMPED,
         **{"transcription": "long_form", "encoder.frame_layout": "bins_first", "encoder.frame_padding": "unmasked"},
         **{"encoder.convolution": "plain", "encoder.conv_kernel_sizes": [3, 3], "encoder.conv_strides": [1, 2]},

@@ -41,7 +41,7 @@ class CudnnPlan(Plan):
         wanted = faster if stack.cudnn_first is None else stack.cudnn_first
         # A cache grows, and cuDNN plans its work for each length anew.
         can = (config.causal, config.kernel, inputs.backend, inputs.cache) == (True, "softmax", "sdpa", None)
-        return cls(stack, inputs) if wanted and can and config.position not in BIAS_POSITIONS else None
+        return cls(stack, inputs) if wanted and can and config.position_word not in BIAS_POSITIONS else None
 
     def mask(self, pattern: str) -> Mask:
         mask = super().mask(pattern)

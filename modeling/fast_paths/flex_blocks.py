@@ -127,7 +127,7 @@ class FlexPlan(Plan):
             return None
         wins = (
             inputs.backend == "sdpa"
-            and config.position not in BIAS_POSITIONS
+            and config.position_word not in BIAS_POSITIONS
             and 16 <= config.head_dim <= 128  # narrower ones are refused, wider ones were never tried
             and not (stack.training and config.attention_dropout)
             and (type(sizes.past), sizes.past, sizes.total) == (int, 0, sizes.length)

@@ -20,7 +20,7 @@ from ...configuration.configuration_stack import BranchConfig, StackConfig
 from ..attention import CrossAttention, SelfAttention
 from ..context import LayerContext
 from ..feed_forward import FEED_FORWARDS
-from ..layer import LAYERS, Layer, ParallelLayer
+from ..layer import LAYERS, Layer, ParallelLayer, SharedNormLayer
 from ..normalization import NORMS, Residual
 from ..position.hooks import PositionState
 from .one_product import placed_heads
@@ -34,9 +34,9 @@ COMPUTED = frozenset(
     "num_global_tokens grid_kernel hidden_size num_attention_heads num_key_value_heads head_dim attention_bias "
     "query_key_norm attention_multiplier attention_dropout position max_position_embeddings position_offset "
     "rope_parameters relative_attention_num_buckets relative_attention_max_distance kernel feature_map "
-    "intermediate_size hidden_act feed_forward mlp_bias norm norm_eps norm_first final_norm norm_bias embedding_norm "
-    "embedding_dropout residual_dropout activation_dropout drop_path_rate layerdrop float16_clamp initializer_range "
-    "final_dropout parallel_residual layer_scale".split()
+    "intermediate_size hidden_act feed_forward mlp_bias norm norm_eps norm_position norm_gain final_norm norm_bias "
+    "residual_multiplier embedding_norm embedding_dropout residual_dropout activation_dropout drop_path_rate "
+    "layerdrop float16_clamp initializer_range final_dropout parallel_residual layer_scale".split()
 )
 
 
@@ -48,7 +48,7 @@ class LayerStep:
     """
 
     def __init__(self, config: StackConfig, layer: Layer, wide: int) -> None:
-        self.parallel = isinstance(layer, ParallelLayer)
+        self.parallel, self.shared = isinstance(layer, ParallelLayer), isinstance(layer, SharedNormLayer)
         self.self_attention = SelfAttentionStep(config, layer.self_attn, wide)
         self.mlp = mlp_step(layer.mlp, wide)
         self.first, self.last = ResidualStep(config, layer.self_attn_residual), ResidualStep(config, layer.mlp_residual)
@@ -59,29 +59,32 @@ class LayerStep:
 
     def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
         cache, mask = cast(Cache, context.cache), cast("Tensor | None", context.mask)
-        branch = self.self_attention(self.first.norm(hidden), mask, context.position, cache)
+        read = self.first.norm(hidden)
+        branch = self.self_attention(read, mask, context.position, cache)
         after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
             memory = cast("tuple[Tensor, Tensor | None, None]", context.memory)
             branch = self.cross_attention(self.middle.norm(after), *memory[:2], cache)
             after = self.middle.add(after, branch)
-        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
+        widened = read if self.shared else self.last.norm(hidden if self.parallel else after)
+        return self.last.add(after, self.mlp(widened))
 
 
 class ResidualStep:
     """Compute a residual connection without dropout."""
 
     def __init__(self, config: StackConfig, residual: Residual) -> None:
-        normed, self.scale = norm_step(config, residual.norm), residual.layer_scale
+        normed = norm_step(config, residual.norm)
         self.norm: Function = normed if residual.norm_first else unchanged
-        self.norm_after: Function = unchanged if residual.norm_first else normed
+        self.norm_after: Function = normed if residual.norm_last else unchanged
+        self.change: Function = residual.change if residual.changes else unchanged
         self.add: Callable[[Tensor, Tensor], Tensor] = self.add_and_norm
-        if residual.norm_first and self.scale is None:
+        if not residual.norm_last and not residual.changes:
             self.add = torch.add
 
     def add_and_norm(self, hidden: Tensor, branch: Tensor) -> Tensor:
         """Add the output of a branch."""
-        return self.norm_after(hidden + (branch if self.scale is None else branch * self.scale))
+        return self.norm_after(hidden + self.change(branch))
 
 
 class SelfAttentionStep:
@@ -94,7 +97,7 @@ class SelfAttentionStep:
         heads, groups = (each.out_features // self.head_dim for each in (attention.q_proj, attention.k_proj))
         self.sizes = (heads, groups, groups)
         norms = norm_step(config, attention.q_norm), norm_step(config, attention.k_norm)
-        self.norms = norms if config.query_key_norm else None
+        self.norms = norms if attention.q_norm is not None else None
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, state: PositionState, cache: Cache) -> Tensor:
         heads = self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim)
@@ -158,7 +161,7 @@ def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
     """Return a function that computes a norm, the identity without one: (B, D) -> (B, D)."""
     if norm is None or type(norm) is nn.Identity:
         return unchanged
-    if type(norm) is not NORMS[config.norm]:
+    if type(norm) is not NORMS[config.norm] or (norm.weight is None and config.norm == "rms"):
         return norm
     if not isinstance(norm, nn.LayerNorm):
         return rms_norm_step(norm)
@@ -212,4 +215,6 @@ def is_ours(config: StackConfig, layer: nn.Module) -> bool:
 def asks_no_more(config: StackConfig) -> bool:
     """Return True where every field of layers that a step does not compute is at its default."""
     known = COMPUTED.union(each.name for each in fields(QkvConfig))
+    if config.query_key_norm == "head_after_rotation":
+        return False
     return all(each.name in known or getattr(config, each.name) == each.default for each in fields(BranchConfig))

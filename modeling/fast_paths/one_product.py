@@ -30,7 +30,7 @@ def joint_projection(stack: StackParts, inputs: StackInputs) -> Projection | Non
 def project_together(attention: SelfAttention, hidden: Tensor, context: LayerContext) -> Projected:
     """Project by one product, unless inputs differ, or a map is adapted, quantized, sharded or watched."""
     linears = (attention.q_proj, attention.k_proj, attention.v_proj)
-    same = context.queries is None and context.position.query_key is None
+    same = context.queries is None and context.position.query_key is None and not attention.norm_rotated
     if not same or not all(map(is_stock, linears)):
         return attention.projected(hidden, context)
     bias = joint_bias([(each.weight, each.bias) for each in linears])

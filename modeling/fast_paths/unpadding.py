@@ -105,7 +105,7 @@ def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
         and can_read_values(hidden)
         and config.kernel not in STATE_KERNELS
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
-        and not (config.position in BIAS_POSITIONS and packing.position_ids is not None)
+        and not (config.position_word in BIAS_POSITIONS and packing.position_ids is not None)
         and not (stack.training and config.drop_path_rate)
     )
 
@@ -144,7 +144,7 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
 
 def has_large_bias(config: StackConfig, documents: Documents) -> bool:
     """Return True where scores get a bias that only chunks keep from growing with the square of a document's length."""
-    if config.position not in BIAS_POSITIONS:
+    if config.position_word not in BIAS_POSITIONS:
         return False
     span = TokenRange(0, max(documents.lengths), 0, max(documents.lengths))
     return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)

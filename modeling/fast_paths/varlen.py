@@ -118,7 +118,7 @@ def kernel_of(config: StackConfig, device: torch.device, dtype: torch.dtype, *, 
     kernel = VARLEN_KERNELS.get(device.type)
     covered = (
         config.kernel not in STATE_KERNELS
-        and config.position not in BIAS_POSITIONS
+        and config.position_word not in BIAS_POSITIONS
         and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
         and not config.num_global_tokens
         and config.head_dim % 8 == 0

@@ -97,7 +97,7 @@ class SpectrogramFrontend(nn.Module):
         self.config = config
         convolution = CONVOLUTIONS[config.convolution]
         self.convolutions = nn.ModuleList(convolution(config, index) for index in range(len(config.conv_strides)))
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.embed_scale = config.embedding_multiplier
 
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Embedded:
         check_features(input_features, self.config)

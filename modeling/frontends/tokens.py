@@ -14,7 +14,7 @@ from ..position.token_layout import MaskSizes, Packing, lay_out
 
 
 class TokenFrontend(nn.Embedding):
-    """Look up a vector for each token id, times sqrt(D) where the config scales embeddings.
+    """Look up a vector for each token id, times `embedding_multiplier`, which is rounded as the table is.
 
     Source: Vaswani et al. 2017, §3.4, https://arxiv.org/abs/1706.03762
     Shapes: input_ids (B, T) -> (B, T, D)
@@ -23,12 +23,17 @@ class TokenFrontend(nn.Embedding):
     def __init__(self, config: QkvConfig) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
         # By the name that serving engines look for, which put another table in its place.
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding is True else 1.0
+        self.embed_scale = config.embedding_multiplier
 
     def forward(self, input_ids: Tensor) -> Tensor:
         check_input_ids(input_ids, self.num_embeddings)
         hidden = super().forward(input_ids)
-        return hidden if self.embed_scale == 1.0 else hidden * self.embed_scale
+        return hidden if self.embed_scale == 1.0 else hidden * rounded(self.embed_scale, hidden.dtype)
+
+
+def rounded(number: float, dtype: torch.dtype) -> Tensor:
+    """Return a number as a dtype holds it; as a tensor of the host it needs no copy to an accelerator."""
+    return torch.tensor(number, dtype=dtype, device="cpu")
 
 
 # The share of tokens that were masked in training: 80% of the 15% that were to be predicted.

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
 from ...configuration.configuration_base import QkvConfig
+from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
-from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import check_end_tokens
 from ..feed_forward import ACTIVATIONS
-from ..normalization import NORMS
+from ..normalization import make_norm
 from .loss import Count, cross_entropy, due_labels, question_answering_loss, real_places
 
 
@@ -30,7 +30,7 @@ class HeadTransform(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width or config.hidden_size, bias=config.head_bias)
         self.act_fn = ACTIVATIONS[config.head_act or config.hidden_act]
-        self.norm = NORMS[config.norm](config, width) if normed else nn.Identity()
+        self.norm = make_norm(config, width) if normed else nn.Identity()
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.norm(self.act_fn(self.dense(hidden)))
@@ -197,7 +197,7 @@ class NormedPooler(FirstTokenPooler):
 
     def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
-        self.norm = NORMS[config.norm](config)
+        self.norm = make_norm(config)
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return self.norm(super().forward(hidden, keep))
@@ -274,9 +274,9 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
 
 
-def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
-    """Scale (B, T, D) by 1/sqrt(D) where the config says so: T5 v1.0 undoes the variance of its tied table."""
-    return hidden * config.logit_scale if getattr(config, "scale_logits", False) else hidden
+def scale_for_head(hidden: Tensor, config: QkvDecoderConfig) -> Tensor:
+    """Scale (B, T, D) by a factor that logits have then: T5 v1.0 undoes the variance of its tied table."""
+    return hidden if config.logit_scale == 1.0 else hidden * config.logit_scale
 
 
 def token_output(

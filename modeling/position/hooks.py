@@ -65,6 +65,9 @@ class Position(nn.Module):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.config = config
+        # Layers without the encoding, where words differ.
+        words = config.position if isinstance(config.position, list) else []
+        self.left_out = frozenset(layer for layer, word in enumerate(words) if word == "none")
 
     def init_parameters(self, std: float) -> None:
         """Initialise parameters of the encoding itself; its tables and linear maps start as all others do."""

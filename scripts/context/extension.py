@@ -52,7 +52,7 @@ def extensible(model: PreTrainedModel) -> list[Stack]:
 
 def check_scaling(config: StackConfig, length: int, method: str | None) -> str:
     """Return the method that extends a stack; ValueError where none or another one does."""
-    fitting = METHODS.get(config.position)
+    fitting = METHODS.get(config.position_word)
     if fitting is None:
         raise ValueError(
             f"position={config.position!r} reads texts of any length, or has no table that can be repeated; extend "

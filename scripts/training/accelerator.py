@@ -233,7 +233,7 @@ def check_tensor_parallel(config: PreTrainedConfig, recipe: Recipe, size: int) -
             if heads % size:
                 raise ValueError(f"tensor_parallel={size} does not divide {name}={heads}; take a divisor of it")
         # transformers reduces the gradients of these norms after each micro-batch, with those of earlier ones.
-        if stack.query_key_norm and (count := recipe.optimization.accumulate) > 1:
+        if stack.query_key_norm != "none" and (count := recipe.optimization.accumulate) > 1:
             raise ValueError(f"query_key_norm with tensor_parallel={size} needs accumulate=1; got accumulate={count}")
 
 

@@ -102,9 +102,9 @@ def visible_pairs(config: Any, pattern: str) -> Callable[[int, int, int], bool]:
     return reference.visibility(PATTERNS[pattern](config), *causal)
 
 
-def turns(config: Any, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
-    """Rotations of queries and keys: 2 x ((1, H, T, K) -> same)."""
-    if config.position not in ROTARY_POSITIONS:
+def turns(config: Any, layer: int, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
+    """Rotations of queries and keys in a layer: 2 x ((1, H, T, K) -> same)."""
+    if config.layer_positions[layer] not in ROTARY_POSITIONS:
         return (lambda heads: heads), (lambda heads: heads)
     rope = config.rope_of(pattern)
     rotated = int(config.head_dim * rope.get("partial_rotary_factor", 1))
@@ -112,7 +112,9 @@ def turns(config: Any, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
 
     def turn(heads: Tensor, sign: int) -> Tensor:
         turned = reference.rotate_heads(heads, places, frequencies)
-        return reference.xpos_scale(turned, places, rotated, sign) if config.position == "xpos" else turned
+        return (
+            reference.xpos_scale(turned, places, rotated, sign) if config.layer_positions[layer] == "xpos" else turned
+        )
 
     return partial(turn, sign=1), partial(turn, sign=-1)
 
@@ -125,8 +127,9 @@ def project(module: Any, name: str, hidden: Tensor) -> Tensor:
 
 def softmax(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
     query, key, value = heads
+    last = module.config.query_key_norm == "head_after_rotation"
     query, key = (
-        turn(each if norm is None else norm(each))
+        norm(turn(each)) if last else turn(each if norm is None else norm(each))
         for turn, norm, each in zip(turned, (module.q_norm, module.k_norm), (query, key), strict=True)
     )
     return reference.attention(query, key, value, **score)[0]
@@ -176,17 +179,19 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
     config, embedded = stack.config, stack.embed_tokens(given)
     hidden, grid = (embedded.hidden, embedded.grid) if isinstance(embedded, Embedded) else (embedded, None)
     row, hidden = Row(torch.arange(hidden.shape[1])[None], grid), stack.project_in(hidden)
-    if config.position in INPUTS:
-        hidden = hidden + INPUTS[config.position](stack, row)
+    if config.position_word in INPUTS:
+        hidden = hidden + INPUTS[config.position_word](stack, row)
     hidden = stack.embed_projection(stack.embed_norm(hidden) if config.embedding_norm else hidden)
-    position = config.position
+    position = config.position_word
     added = QUERY_KEYS[position](stack, row) if position in QUERY_KEYS else torch.zeros_like(hidden)
     bias = BIASES[position](stack, row.places) if position in BIASES else None
-    for layer, pattern in zip(stack.layers, config.layer_patterns, strict=True):
-        score = {"visible": visible_pairs(config, pattern), "bias": bias}
+    for index, (layer, pattern) in enumerate(zip(stack.layers, config.layer_patterns, strict=True)):
+        biased = config.layer_positions[index] in BIASES
+        score = {"visible": visible_pairs(config, pattern), "bias": bias if biased else None}
         before, read = hidden, layer.self_attn_residual.input(hidden)
+        first = read
         branch = attend(
-            layer.self_attn, (read + added, read + added, read), turns(config, pattern, row.places), **score
+            layer.self_attn, (read + added, read + added, read), turns(config, index, pattern, row.places), **score
         )
         hidden = layer.self_attn_residual(hidden, branch)
         if memory is not None:
@@ -194,6 +199,7 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
             inputs = (read + added, memory.hidden + memory.added, memory.hidden)
             branch = attend(layer.cross_attn, inputs, unturned, visible=None, bias=None)
             hidden = layer.cross_attn_residual(hidden, branch)
-        widened = layer.mlp_residual.input(before if config.parallel_residual else hidden)
+        shared = config.parallel_residual == "shared_norm"
+        widened = first if shared else layer.mlp_residual.input(before if config.parallel_residual else hidden)
         hidden = layer.mlp_residual(hidden, layer.mlp(widened))
     return stack.project_out(stack.norm(hidden) if config.final_norm else hidden)

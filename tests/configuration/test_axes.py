@@ -19,7 +19,7 @@ from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
 from qkv.modeling.kernels.linear import FEATURE_MAPS
 from qkv.modeling.masks.pattern import PATTERNS
 from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
-from qkv.modeling.normalization import NORMS
+from qkv.modeling.normalization import GAINS, NORM_POSITIONS, NORMS, QUERY_KEY_NORMS
 from qkv.modeling.pair.outer_product import OUTER_PRODUCTS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
@@ -35,6 +35,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "ParallelKernelName": {word: row for word, row in CROSS_KERNELS.items() if word != "softmax"},
     "FeatureMapName": FEATURE_MAPS,
     "NormName": NORMS,
+    "NormPositionName": NORM_POSITIONS,
+    "NormGainName": GAINS,
+    "QueryKeyNormName": QUERY_KEY_NORMS,
     "FeedForwardName": FEED_FORWARDS,
     "FrontendName": FRONTENDS,
     "DetectionFrontendName": DETECTION_FRONTENDS,

@@ -33,7 +33,7 @@ def test_any_field_may_differ_and_nothing_else_changes(name: str) -> None:
 
 
 def test_a_difference_changes_what_it_names() -> None:
-    config = presets.bert_base(position="rope", norm_first=True)
+    config = presets.bert_base(position="rope", norm_position="before")
     assert (config.position, config.norm_first, config.final_norm, config.embedding_norm) == ("rope", True, True, True)
     assert config.rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
     pair = presets.clip_vit_b32(hidden_act="gelu", hidden_size=64, vision_config={"hidden_size": 96})

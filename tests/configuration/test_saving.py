@@ -14,6 +14,7 @@ import pytest
 import torch
 from transformers import AutoConfig, PreTrainedModel
 from transformers.testing_utils import CaptureLogger
+from transformers.utils import logging
 
 import qkv
 from checkout import python_files
@@ -231,3 +232,23 @@ def test_no_value_of_a_config_becomes_code() -> None:
         calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         names = {getattr(call, "id", getattr(call, "attr", None)) for call in calls}
         assert not names & FORBIDDEN, path
+
+
+@pytest.mark.parametrize("saved", [{"norm_first": False}, {"norm_first": True, "query_key_norm": True}], ids=str)
+def test_a_config_with_names_of_earlier_versions_is_read(saved: dict[str, Any]) -> None:
+    saved = {**saved, "hidden_size": 16, "num_attention_heads": 2, "scale_embedding": True, "scale_logits": True}
+    config = QkvDecoderConfig.from_dict({"model_type": "qkv_decoder", **saved})
+    assert config.norm_position == ("before" if saved["norm_first"] else "after")
+    assert config.final_norm == saved["norm_first"] and config.norm_first == saved["norm_first"]
+    assert (config.embedding_multiplier, config.logit_scale) == (4.0, 0.25)
+    assert config.query_key_norm == ("head" if saved.get("query_key_norm") else "none")
+    assert not {*saved} & {"norm_first", "scale_embedding", "scale_logits"} & {*config.to_dict()}
+    encoder = QkvEncoderConfig.from_dict({"scale_embedding": "token_dropout", "mask_token_id": 3})
+    assert encoder.token_dropout and encoder.embedding_multiplier == 1.0
+
+
+def test_a_name_of_earlier_versions_replaces_a_preset_and_says_so() -> None:
+    with CaptureLogger(logging.get_logger("qkv.configuration.earlier_names")) as said:
+        config = presets.bert_base(norm_first=True)
+    assert config.norm_position == "before" and config.final_norm
+    assert "norm_first=True" in said.out and "norm_position='after'" in said.out

@@ -1,5 +1,7 @@
 """Attention is the papers' from projection to projection, for itself and across, with and without a cache."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -10,6 +12,7 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact, gate_o
 from qkv import QkvDecoderModel
 from qkv.modeling.attention import CrossAttention, SelfAttention
 from qkv.modeling.context import LayerContext, Memory
+from qkv.modeling.normalization import EachHeadNorm, WidthNorm
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import PositionState
 
@@ -71,25 +74,65 @@ def test_cross_attention(groups):
     assert_same(weights, expected_weights, hidden, memory)
 
 
-def normed(norm):
-    if hasattr(norm, "bias"):
-        return lambda heads: reference.layer_norm(heads, norm.weight, norm.bias, norm.eps)
-    return lambda heads: reference.rms_norm(heads, norm.weight, norm.eps)
+def norm_loop(module, norm):
+    """The slow counterpart of a norm of queries or keys: (B, H, T, K) -> same."""
+    kind, eps = module.config.norm, module.config.norm_eps
+
+    def plain(x, weight, bias=None):
+        return reference.layer_norm(x, weight, bias, eps) if kind == "layer" else reference.rms_norm(x, weight, eps)
+
+    if isinstance(norm, EachHeadNorm):
+        return lambda heads: reference.norm_each_head(heads, plain, norm.weight)
+    inner = norm.norm if isinstance(norm, WidthNorm) else norm
+    looped = partial(plain, weight=inner.weight, bias=getattr(inner, "bias", None))
+    return partial(reference.norm_width, norm=looped) if isinstance(norm, WidthNorm) else looped
 
 
 @GROUPS
-@pytest.mark.parametrize("kind", ["layer", "rms", "gate"])
-def test_heads_may_be_normalised_and_gated(groups, kind):
-    """Queries and keys before anything else happens to them, and what is read; in self- and in cross-attention."""
-    fields = {"attention_gate": True} if kind == "gate" else {"query_key_norm": True, "norm": kind, "norm_eps": 0.1}
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("word", ["head", "each_head", "width"])
+def test_queries_and_keys_may_be_normalised(groups, kind, word):
+    """Before anything else happens to them, in self- and in cross-attention."""
+    fields = {"query_key_norm": word, "norm": kind, "norm_eps": 0.1}
     config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, **fields)
     hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
     for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
         module = jittered(module).eval()
-        norms = {"rotate_query": module.q_norm, "rotate_key": module.k_norm} if kind != "gate" else {}
-        hooks = {name: normed(norm) for name, norm in norms.items()}
+        hooks = {"rotate_query": norm_loop(module, module.q_norm), "rotate_key": norm_loop(module, module.k_norm)}
         mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
         assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
+
+
+@GROUPS
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("word", ["head", "head_after_rotation"])
+def test_a_norm_stands_before_the_rotation_or_behind_it(groups, kind, word):
+    config = config_of(
+        decoder, position="rope", num_key_value_heads=groups, query_key_norm=word, norm=kind, norm_eps=0.1
+    )
+    module, hidden, places = jittered(SelfAttention(config, 0)).eval(), draw(2, 5, 6), torch.arange(5)[None]
+    with exact():
+        position = PositionState(rotation=POSITIONS["rope"](config).rotation(places, torch.float64))
+        frequencies = reference.rope_frequencies(config.head_dim, config.rope_parameters["rope_theta"])
+    turn = partial(reference.rotate_heads, positions=places.expand(2, -1), frequencies=frequencies)
+    hooks = {}
+    for name, norm in (("rotate_query", module.q_norm), ("rotate_key", module.k_norm)):
+        steps = (norm_loop(module, norm), turn)[:: 1 if word == "head" else -1]
+        hooks[name] = partial(lambda first, then, heads: then(first(heads)), *steps)
+    mixed, _ = module(hidden, LayerContext(position=position))
+    assert_same(mixed, loop(module, hidden, hidden, config, **hooks)[0], hidden, *module.parameters())
+
+
+@GROUPS
+def test_heads_may_be_gated(groups):
+    """In self- and in cross-attention."""
+    fields = {"attention_gate": True}
+    config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, **fields)
+    hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
+    for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
+        module = jittered(module).eval()
+        mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
+        assert_same(mixed, loop(module, hidden, given[-1], config)[0], *given, *module.parameters())
 
 
 def test_a_gate_is_open_at_first():

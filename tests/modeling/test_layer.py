@@ -1,5 +1,6 @@
 """The parts of a layer are those of the papers: norms, residual connections, feed-forward networks, and layers dropped."""
 
+import copy
 from typing import get_args
 
 import pytest
@@ -11,9 +12,22 @@ from comparison import EXACT, assert_same, decoder, draw, jittered
 from qkv.configuration.axes import ActivationName
 from qkv.modeling.feed_forward import FEED_FORWARDS
 from qkv.modeling.layer import Layer
-from qkv.modeling.normalization import NORMS, Residual
+from qkv.modeling.modeling_decoder import QkvDecoderModel
+from qkv.modeling.normalization import (
+    GAINS,
+    NORMS,
+    Residual,
+    ZeroCenteredLayerNorm,
+    ZeroCenteredRMSNorm,
+    make_norm,
+)
 
-ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}
+ORDERS = {
+    "before": reference.residual_pre_norm,
+    "after": reference.residual_post_norm,
+    "inside": reference.residual_norm_inside,
+    "sandwich": reference.residual_sandwich,
+}
 
 
 def assert_share(dropped, rate):
@@ -26,17 +40,33 @@ def assert_share(dropped, rate):
 
 def loop(norm):
     """The slow counterpart of a norm, on the same parameters."""
+    stored = torch.ones(6, dtype=torch.float64) if norm.weight is None else norm.weight
+    gain = 1 + stored if isinstance(norm, ZeroCenteredLayerNorm | ZeroCenteredRMSNorm) else stored
     if isinstance(norm, nn.LayerNorm):
-        return lambda x: reference.layer_norm(x, norm.weight, norm.bias, norm.eps)
-    return lambda x: reference.rms_norm(x, norm.weight, norm.eps)
+        return lambda x: reference.layer_norm(x, gain, norm.bias, norm.eps)
+    return lambda x: reference.rms_norm(x, gain, norm.eps)
 
 
+@pytest.mark.parametrize("gain", GAINS)
 @pytest.mark.parametrize("word", NORMS)
 @pytest.mark.parametrize("shape", [(6,), (2, 3, 6)], ids=str)
 @pytest.mark.parametrize("eps", [1e-12, 0.5])
-def test_norm(word, shape, eps):
-    norm, hidden = jittered(NORMS[word](decoder(norm=word, norm_eps=eps))), draw(*shape)
+def test_norm(word, gain, shape, eps):
+    norm, hidden = jittered(make_norm(decoder(norm=word, norm_gain=gain, norm_eps=eps))), draw(*shape)
     assert_same(norm(hidden), loop(norm)(hidden), hidden, *norm.parameters())
+    assert (gain == "none") == (not list(norm.parameters()))
+
+
+@pytest.mark.parametrize("word", NORMS)
+def test_a_zero_centred_gain_starts_at_1_and_is_multiplied_in_single_precision(word):
+    model = QkvDecoderModel(decoder(norm=word, norm_gain="zero_centered"))
+    norm, hidden = model.norm, torch.randn(4, 6)
+    assert not norm.weight.any()
+    with torch.no_grad():
+        norm.weight.fill_(0.01)
+    actual = norm.bfloat16()(hidden.bfloat16())
+    expected = copy.deepcopy(norm).float()(hidden.bfloat16().float())
+    assert torch.equal(actual, expected.bfloat16())
 
 
 def test_rms_norm_of_half_precision_is_taken_in_single():
@@ -53,17 +83,24 @@ def test_norm_of_another_width(word):
     assert_same(norm(heads), loop(norm)(heads), heads, *norm.parameters())
 
 
-@pytest.mark.parametrize("norm_first", ORDERS)
-def test_residual_with_layer_scale(norm_first):
-    residual = Residual(decoder(norm_first=norm_first, layer_scale=0.3), 0).eval()
+@pytest.mark.parametrize("place", ORDERS)
+def test_residual_with_multiplier_and_layer_scale(place):
+    residual = Residual(decoder(norm_position=place, layer_scale=0.3, residual_multiplier=0.7), 0).eval()
     assert residual.layer_scale.tolist() == pytest.approx([0.3] * 6)
     residual, branch, hidden = jittered(residual), jittered(nn.Linear(6, 6)), draw(2, 3, 6)
 
+    norms = [residual.norm] if residual.post_norm is None else [residual.norm, residual.post_norm]
+    last = {"inside": residual.norm, "sandwich": residual.post_norm}.get(place)
+
     def scaled(x):
-        return reference.layer_scale(branch(x), residual.layer_scale)
+        return reference.layer_scale(0.7 * x, residual.layer_scale)
 
     actual = residual(hidden, branch(residual.input(hidden)))
-    expected = ORDERS[norm_first](hidden, scaled, loop(residual.norm))
+    loops = [loop(norm) for norm in norms]
+    if last is None:
+        expected = ORDERS[place](hidden, lambda x: scaled(branch(x)), *loops)
+    else:  # both scale what the norm returns
+        expected = ORDERS[place](hidden, branch, *loops[:-1], lambda x: scaled(loops[-1](x)))
     assert_same(actual, expected, hidden, *residual.parameters(), *branch.parameters())
 
 

@@ -12,7 +12,7 @@ from slow_stack import run_slowly
 from torch import nn
 
 from comparison import assert_same, decoder, encoder, exact, jittered
-from qkv.configuration.axes import PatternName, PositionName
+from qkv.configuration.axes import NormPositionName, PatternName, PositionName
 from qkv.modeling import attention
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
@@ -27,7 +27,7 @@ SIZES = {
 }
 MODELS = {encoder: QkvEncoderModel, decoder: QkvDecoderModel}
 STACKS = pytest.mark.parametrize("stack", MODELS, ids=["encoder", "decoder"])
-ORDERS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+ORDERS = pytest.mark.parametrize("norm_position", get_args(NormPositionName))
 
 
 def parameters(model):
@@ -48,12 +48,19 @@ PAIRS = sampled(itertools.product(get_args(PositionName), get_args(PatternName))
 @pytest.mark.parametrize(("position", "pattern"), PAIRS)
 @ORDERS
 @STACKS
-def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_first):
-    check(stack, position=position, pattern=pattern, norm_first=norm_first)
+def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_position):
+    check(stack, position=position, pattern=pattern, norm_position=norm_position)
 
 
 OTHERS = {
     "parallel": {"parallel_residual": True},
+    "parallel, one norm": {"parallel_residual": "shared_norm", "query_key_norm": "width"},
+    "multipliers": {"embedding_multiplier": 3.0, "residual_multiplier": 0.3, "query_key_norm": "each_head"},
+    "zero-centred gains": {"norm_gain": "zero_centered", "norm_position": "sandwich", "norm": "rms"},
+    "no gains": {"norm_gain": "none", "norm_position": "inside", "embedding_norm": True},
+    "normed rotated heads": {"query_key_norm": "head_after_rotation", "position": "rope"},
+    "rotated layers": {"position": ["rope", "none"], "pattern": ["sliding", "full"]},
+    "biased layers": {"position": ["none", "alibi"]},
     "layer scale": {"layer_scale": 0.1},
     "normed queries and keys": {"query_key_norm": True, "position": "rope"},
     "normed queries and keys, rms": {"query_key_norm": True, "norm": "rms", "position": "t5"},

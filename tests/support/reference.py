@@ -562,6 +562,31 @@ def residual_post_norm(x, branch, norm):
     return norm(x + branch(x))
 
 
+def residual_norm_inside(x, branch, norm):
+    """Normalise the output of the branch: x + norm(f(x)). Source: Liu et al. 2021, Swin Transformer V2, §3.2"""
+    return x + norm(branch(x))
+
+
+def residual_sandwich(x, branch, norm, post_norm):
+    """Normalise input and output of the branch: x + post(f(norm(x))). Source: Ding et al. 2021, CogView, §2.4"""
+    return x + post_norm(branch(norm(x)))
+
+
+def norm_each_head(heads, norm, gains):
+    """Normalise each head without parameters, then scale by its own gains: (B, H, T, K), (H, K) -> (B, H, T, K).
+
+    Source: Dehghani et al. 2023, ViT-22B, §2, eq. 2
+    """
+    plain = torch.ones(heads.shape[-1], dtype=heads.dtype)
+    rows = [[norm(head, plain) * gain for head, gain in zip(row, gains, strict=True)] for row in heads]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+def norm_width(heads, norm):
+    """Normalise all heads of a token as one vector: (B, H, T, K) -> same. Source: OLMo Team 2024, OLMo 2, §2.2"""
+    return split_heads(norm(merge_heads(heads)), heads.shape[1])
+
+
 def layer_scale(x, gains):
     """Scale a branch per feature: (B, T, D), (D,) -> (B, T, D). Source: Touvron et al. 2021, CaiT, §2, eq. 4"""
     return _each_vector(lambda vector: vector * gains, x)
@@ -570,6 +595,11 @@ def layer_scale(x, gains):
 def relu(x):
     """Keep the positive part, max(0, x). Source: Vaswani et al. 2017, §3.3, eq. 2"""
     return torch.where(x > 0, x, 0 * x)
+
+
+def relu2(x):
+    """Square the positive part, max(0, x)². Source: So et al. 2021, Primer, §4"""
+    return relu(x) * relu(x)
 
 
 def gelu(x):
@@ -607,6 +637,7 @@ def sigmoid(x):
 # approximation by a logistic (CLIP).
 ACTIVATIONS = {
     "relu": relu,
+    "relu2": relu2,
     "gelu": gelu,
     "gelu_new": gelu_new,
     "gelu_fast": lambda x: 0.5 * x * (1.0 + torch.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x))),

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from transformers import CompileConfig, DynamicCache, PreTrainedModel, StaticCache
 
 import tiny
-from qkv.configuration.axes import ActivationName, PatternName, PositionName
+from qkv.configuration.axes import ActivationName, NormPositionName, PatternName, PositionName, QueryKeyNormName
 from qkv.modeling import (
     QkvDecoderForCausalLM,
     QkvEncoderDecoderForConditionalGeneration,
@@ -115,8 +115,12 @@ PARTS: list[dict[str, Any]] = [
         {"norm": "rms"},
         {"norm_bias": False},
     ),
-    *({"query_key_norm": True, "norm": word} for word in ("layer", "rms")),
-    *({"norm_first": False, "norm": word} for word in ("layer", "rms")),
+    *({"query_key_norm": "head", "norm": word} for word in ("layer", "rms")),
+    *({"query_key_norm": word, "position": "rope"} for word in get_args(QueryKeyNormName)),
+    *({"norm_position": place, "norm": word} for place in get_args(NormPositionName) for word in ("layer", "rms")),
+    *({"norm_gain": gain, "norm": word} for gain in ("zero_centered", "none") for word in ("layer", "rms")),
+    *({"embedding_multiplier": 3.0, "residual_multiplier": 0.3, "logit_scale": 0.2},),
+    *({"parallel_residual": "shared_norm"}, {"position": ["rope", "none"]}, {"position": ["none", "alibi"]}),
     *({"num_key_value_heads": 1}, {"attention_bias": ["q_proj", "v_proj"]}, {"embedding_norm": "instead"}),
     *({"attention_bias": False, "position": "rope"}, {"attention_multiplier": 0.3}, {"attention_gate": True}),
     *({"hidden_act": word} for word in get_args(ActivationName)),
@@ -136,7 +140,7 @@ def test_positions_patterns_and_parts_of_layers(fields: dict[str, Any], mask: st
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("scale", [0, 1e-4, 1e4])
 def test_norms_of_inputs_of_any_size(norm: str, scale: float) -> None:
-    layer = Layer(tiny.decoder(norm=norm, norm_first=False), 0).eval()
+    layer = Layer(tiny.decoder(norm=norm, norm_position="after"), 0).eval()
     (step,), hidden = layer_steps(layer.self_attn.config, [layer], 1), scale * torch.randn(3, 1, 32)
     contexts = [LayerContext(cache=DynamicCache(), backend="sdpa") for _ in range(2)]
     with torch.no_grad():

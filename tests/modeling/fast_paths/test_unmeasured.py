@@ -67,13 +67,14 @@ FIELDS: list[dict[str, Any]] = [
     {"position": "rope"},
     {"position": "xpos"},  # which rotates keys otherwise
     {"query_key_norm": True, "position": "rope", "norm": "rms"},
+    {"query_key_norm": "width", "position": ["none", "rope"]},
     {"attention_gate": True, "pattern": "sliding"},
 ]
 
 
 @pytest.mark.parametrize("mask", [None, RIGHT])
 @pytest.mark.parametrize("biased", [True, ["q_proj", "v_proj"], False])
-@pytest.mark.parametrize(("fields", "groups"), zip(FIELDS, (4, 2, 1, 2), strict=True))
+@pytest.mark.parametrize(("fields", "groups"), zip(FIELDS, (4, 2, 1, 2, 2), strict=True))
 def test_values_and_gradients_are_those_of_three_products(
     joint: mock.Mock, fields: dict[str, Any], groups: int, biased: Any, mask: Tensor | None
 ) -> None:

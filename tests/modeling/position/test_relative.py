@@ -9,7 +9,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 import reference
 from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
-from qkv.configuration.configuration_attention import ROPE_TYPES
+from qkv.configuration.configuration_position import ROPE_TYPES
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import apply_rotation
 
