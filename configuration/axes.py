@@ -62,6 +62,7 @@ ReadoutName = Literal["none", "tanh", "maxout"]
 ActivationName = Literal[
     "relu",
     "relu2",
+    "xielu",
     "gelu",
     "gelu_new",
     "gelu_fast",

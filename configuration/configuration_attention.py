@@ -29,6 +29,8 @@ class AttentionConfig(PositionConfig):
             with a gain of its own (Cohere); `width`, all heads together (OLMo 2); `head_after_rotation`, each head
             after it was given its position (HunYuan).
         attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2).
+        attn_logit_softcapping: Bound c that scores s approach, c·tanh(s/c) (Gemma 2). None is none; sdpa cannot compute
+            it, and eager attention takes its place.
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
         kernel: Weights of the values: `softmax` of scores; `linear`, products of features of queries and keys, in
             linear time with a cache of one size; `gated_delta`, such a cache that replaces and forgets values (Gated
@@ -46,6 +48,7 @@ class AttentionConfig(PositionConfig):
     query_key_norm: QueryKeyNormName = "none"
     attention_gate: bool = False
     attention_multiplier: float | int | None = positive()
+    attn_logit_softcapping: float | int | None = positive()
     attention_dropout: float | int = rate()
     kernel: KernelName = "softmax"
     feature_map: FeatureMapName = "elu"
@@ -70,6 +73,14 @@ class AttentionConfig(PositionConfig):
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
         if self.position_word in ROTARY_POSITIONS and self.head_dim % 2:
             raise ValueError(f"position={self.position!r} rotates pairs, so head_dim={self.head_dim} must be even")
+
+    def validate_softcapping(self) -> None:
+        """Check that all scores of a stack are bounded alike."""
+        beside = [name for name in ("cross_attention", "global_projections") if getattr(self, name, False)]
+        if beside and self.attn_logit_softcapping is not None:
+            raise ValueError(
+                f"attn_logit_softcapping={self.attn_logit_softcapping} needs {beside[0]}=False; leave one out"
+            )
 
     def validate_kernel(self) -> None:
         """Check that a kernel that keeps a state is asked for nothing that acts on single pairs of tokens."""
@@ -105,7 +116,7 @@ def check_no_scores(config: AttentionConfig) -> None:
         raise ValueError(f"{kernel} has no scores for position={config.position!r}; use 'rope' or kernel='softmax'")
     if patterns:
         raise ValueError(f"{kernel} keeps one state of all tokens, got pattern={min(patterns)!r}; use 'full'")
-    for name, default in (("attention_dropout", 0), ("attention_multiplier", None)):
+    for name, default in (("attention_dropout", 0), ("attention_multiplier", None), ("attn_logit_softcapping", None)):
         if getattr(config, name) != default:
             raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")
 

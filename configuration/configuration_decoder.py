@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .axes import FrontendName
+from .axes import ActivationName, FrontendName
 from .configuration_base import auto_classes_of
 from .configuration_stack import BranchConfig, TextGridConfig
 from .earlier_names import root_of_width
@@ -16,6 +16,10 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
         embedding_size: Width of token embeddings, mapped linearly in and out (OPT-350m). None is `hidden_size`.
         logit_scale: Factor on the last hidden state before the head, so on logits without a bias; TRL and serving
             engines read it by this name (T5 v1.0 divides by sqrt(hidden_size)).
+        final_logit_softcapping: Bound c that logits s approach, c·tanh(s/c) (Gemma 2). None is none.
+        lm_head_transform: Whether a linear map, activation and norm stand before the head (Ettin).
+        head_act: Activation of that linear map. None is `hidden_act`.
+        head_bias: Whether it has a bias.
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
         cross_attention: Whether each layer attends to the output of an encoder.
         label_smoothing: Probability that the loss moves from the right token to all of them evenly; not read by TRL.
@@ -44,6 +48,10 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
     embedding_multiplier: float | int = positive(1.0)
     embedding_size: Derived = size_of("hidden_size")
     logit_scale: float | int = positive(1.0)
+    final_logit_softcapping: float | int | None = positive()
+    lm_head_transform: bool = False
+    head_act: ActivationName | None = None
+    head_bias: bool = True
     lm_head_bias: bool = False
     cross_attention: bool = False
     classifier_dropout: float | int = rate()
@@ -56,6 +64,14 @@ class QkvDecoderConfig(BranchConfig, TextGridConfig):
 
     scale_embedding = root_of_width("embedding_multiplier", 0.5)
     scale_logits = root_of_width("logit_scale", -0.5)
+
+    def validate_lm_head(self) -> None:
+        """Check that a head beside an encoder is a linear map alone, and that one with a transform reads its width."""
+        beside = [name for name in ("lm_head_transform", "final_logit_softcapping") if getattr(self, name)]
+        if self.cross_attention and beside:
+            raise ValueError(f"{beside[0]}={getattr(self, beside[0])} is for decoders alone, got cross_attention=True")
+        if self.lm_head_transform and self.embedding_size != self.hidden_size:
+            raise ValueError(f"lm_head_transform=True needs embedding_size={self.embedding_size} to be hidden_size")
 
     @property
     def rotary_dim(self) -> int:

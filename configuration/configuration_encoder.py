@@ -79,6 +79,8 @@ class QkvEncoderConfig(TextStackConfig):
 
     Args:
         head_transform: Whether a linear map, activation and norm stand before each classifier (ModernBERT).
+        lm_head_transform: Whether a linear map, activation and norm stand before the scores of tokens; EuroBERT has
+            the scores alone.
         lm_head_bias: Whether the scores of tokens have a bias.
         qa_dropout: Dropout probability before the scores of answers (DistilBERT).
         global_projections: Whether global tokens have their own projections of queries, keys and values (Longformer).
@@ -95,6 +97,7 @@ class QkvEncoderConfig(TextStackConfig):
     )
 
     head_transform: bool = False
+    lm_head_transform: bool = True
     lm_head_bias: bool = True
     classifier_dropout: float | int = rate()
     qa_dropout: float | int = rate()
@@ -109,6 +112,11 @@ class QkvEncoderConfig(TextStackConfig):
         own = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm") if self.global_projections else ()
         plan, place = super().base_model_tp_plan, "layers.*.self_attn."
         return plan | {f"{place}global_projections.{n}": plan[place + n] for n in own if place + n in plan}
+
+    def validate_lm_head(self) -> None:
+        """Check that scores of tokens alone read the width of embeddings."""
+        if not self.lm_head_transform and self.embedding_size != self.hidden_size:
+            raise ValueError(f"lm_head_transform=False needs embedding_size={self.embedding_size} to be hidden_size")
 
     def validate_contact_head(self) -> None:
         """Check that there are attention maps of every layer to predict contacts from."""

@@ -14,7 +14,9 @@ from .fields import Fields, at_least, check_choice
 # Kinds of rope scaling; transformers names the parameters that one of them lacks.
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 # Numbers among rotary parameters with their bounds; all are above 0.
-POSITIVE = "rope_theta original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
+POSITIVE = (
+    "rope_theta alpha original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
+)
 ROPE_NUMBERS = {**dict.fromkeys(POSITIVE, (0, inf)), "factor": (1, inf), "partial_rotary_factor": (0, 1)}
 
 
@@ -30,12 +32,13 @@ class PositionConfig(PatternConfig):
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers, and `inv_freq_dtype`, to which frequencies
-            are rounded (float16 of ESM-2); or a dict of them for each pattern (ModernBERT).
+            are rounded (float16 of ESM-2), and `alpha`, a factor of a fixed base beside the type `dynamic` (HunYuan);
+            or a dict of them for each pattern (ModernBERT).
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
     """
 
-    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype"}  # type: ignore[misc]  # no field here
+    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype", "alpha"}  # type: ignore[misc]  # no field here
 
     hidden_size: int = at_least(1, 768)
     position: PositionName | list[PositionName] = "learned"
@@ -144,7 +147,7 @@ def check_scaling(given: Fields) -> None:
 
 def check_rope_parameter(name: str, value: object) -> None:
     """Raise ValueError on a misspelt rotary parameter, and on a number or dtype out of range."""
-    known = {*RopeParameters.__annotations__, "inv_freq_dtype"}
+    known = {*RopeParameters.__annotations__, "inv_freq_dtype", "alpha"}
     if name == "inv_freq_dtype":
         check_choice(("float32", "float16", "bfloat16"), "inv_freq_dtype of rope_parameters", value)
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):

@@ -82,6 +82,7 @@ class StackConfig(AttentionConfig):
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}
+        plan |= {"mlp.act_fn": "replicated_with_grad_allreduce"} if self.hidden_act == "xielu" else {}
         plan |= {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
         return {f"layers.*.{name}": style for name, style in plan.items()}
 

@@ -52,6 +52,7 @@ class Attention(nn.Module):
         self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
+        self.score_options = {} if config.attn_logit_softcapping is None else {"softcap": config.attn_logit_softcapping}
         # Window size, for backends that build no mask.
         self.sliding_window = config.window_of(layer_index)
         wide, narrow = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
@@ -105,7 +106,8 @@ class SelfAttention(Attention):
         self.is_causal = config.causal
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
-        options = {"dropout": self.dropout, "sliding_window": self.sliding_window, **context.options}
+        dropout, window = self.dropout, self.sliding_window
+        options = {"dropout": dropout, "sliding_window": window, **self.score_options, **context.options}
         query, key, value = (context.project or type(self).projected)(self, hidden, context)
         key, value = self.remember(key, value, context.cache, options)
         backend = context.backend or self.config._attn_implementation

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.activations import ACT2FN
+from transformers.activations import ACT2FN, XIELUActivation
 
 from ..configuration.configuration_stack import StackConfig
 
@@ -31,6 +31,15 @@ gelu_new = partial(F.gelu, approximate="tanh")
 ACTIVATIONS: ChainMap[str, Any] = ChainMap({"gelu_bloom": gelu_bloom, "gelu_new": gelu_new}, ACT2FN)
 
 
+def make_activation(word: str) -> Any:
+    """Return an activation; parameters of one are in the dtype that models are built in, not in bfloat16.
+
+    Source: xielu: Huang & Schlag 2024, Deriving Activation Functions Using Integration, eq. 5,
+        https://arxiv.org/abs/2411.13010
+    """
+    return XIELUActivation(dtype=torch.get_default_dtype()) if word == "xielu" else ACTIVATIONS[word]
+
+
 class MLP(nn.Module):
     """Widen, activate, narrow: down(act(up(x))), the same at every position.
 
@@ -42,7 +51,7 @@ class MLP(nn.Module):
         super().__init__()
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
-        self.act_fn = ACTIVATIONS[config.hidden_act]
+        self.act_fn = make_activation(config.hidden_act)
         self.dropout = nn.Dropout(config.activation_dropout)
         self.keeps_single = config.float16_clamp == "branch"
 

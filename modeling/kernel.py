@@ -33,9 +33,12 @@ def eager_attention(
     scaling: float,
     dropout: float = 0.0,
     position_bias: Tensor | None = None,
+    softcap: float | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax(q k^T * scaling + bias) v, the only backend that can return the weights.
+
+    A bound on scores (`softcap`) comes before their bias, as in flex attention.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
     Shapes: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, T, H, K) and weights (B, H, T, S)
@@ -43,6 +46,7 @@ def eager_attention(
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = query * scaling @ key.transpose(-1, -2)  # a large product in half precision would be infinite
+    scores = soft_cap(scores, softcap)
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:
@@ -52,6 +56,14 @@ def eager_attention(
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = F.dropout(scores.softmax(-1, dtype=precise).to(query.dtype), dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def soft_cap(scores: Tensor, cap: float | None) -> Tensor:
+    """Let scores or logits s approach a bound c as c·tanh(s/c), where there is one.
+
+    Source: Gemma Team 2024, Gemma 2, §2, https://arxiv.org/abs/2408.00118
+    """
+    return scores if cap is None else torch.tanh(scores / cap) * cap
 
 
 def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
@@ -95,6 +107,8 @@ def computed_dtype(values: Tensor) -> torch.dtype:
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
     implementation = "eager" if wants_weights(config, kwargs) else str(config._attn_implementation)
+    if implementation == "sdpa" and config.attn_logit_softcapping is not None:  # which sdpa would ignore
+        implementation = "eager"
     check_backend(config, implementation, paged=isinstance(kwargs.get("cache"), PagedAttentionCache))
     if kwargs.get("global_attention_mask") is not None:
         check_global_mask(config, implementation)
@@ -120,12 +134,23 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         return
     where = "continuous batching" if paged else f"attn_implementation={implementation!r}"
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
-    if config.position_word in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
+    if config.position_word in BIAS_POSITIONS and (paged or not takes(implementation, "position_bias")):
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
+    if config.attn_logit_softcapping is not None and (paged or not takes(implementation, "softcap")):
+        raise ValueError(f"{where} ignores attn_logit_softcapping; use {right}")
+    if config.causal and not paged and implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
+        check_head_of_engine(config, where)
     if config.kernel in STATE_KERNELS:
         raise ValueError(f"{where} ignores kernel={config.kernel!r}; use {right}")
     if paged or not takes_mask(implementation):
         check_maskless(config, where, right)
+
+
+def check_head_of_engine(config: StackConfig, where: str) -> None:
+    """Raise where a serving engine, which scores hidden states by the head's weight alone, would leave out more."""
+    for name in ("lm_head_transform", "final_logit_softcapping"):
+        if getattr(config, name, None):
+            raise ValueError(f"{where} ignores {name}={getattr(config, name)}; use model.generate")
 
 
 def check_maskless(config: StackConfig, where: str, right: str) -> None:
@@ -146,15 +171,15 @@ def check_global_mask(config: StackConfig, implementation: str) -> None:
         raise ValueError(f"attn_implementation={implementation!r} ignores global_attention_mask; use {right}")
 
 
-def takes_bias(implementation: str) -> bool:
-    """Return True where the function registered for a backend names `position_bias` among its parameters."""
+def takes(implementation: str, option: str) -> bool:
+    """Return True where the function registered for a backend names an option among its parameters."""
     attend = ALL_ATTENTION_FUNCTIONS.get(implementation)
-    return attend is not None and "position_bias" in signature(attend).parameters
+    return attend is not None and option in signature(attend).parameters
 
 
 def check_takes_bias(implementation: str) -> None:
     """Raise where a backend would silently ignore the score bias of pairs, which hides padding too."""
-    if implementation not in COMPLETE_BACKENDS and not takes_bias(implementation):
+    if implementation not in COMPLETE_BACKENDS and not takes(implementation, "position_bias"):
         raise ValueError(f"attn_implementation={implementation!r} ignores the biases of pairs; use 'sdpa' or 'eager'")
 
 

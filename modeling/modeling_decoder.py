@@ -26,9 +26,16 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, 
 from .checks.keywords import cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
-from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
+from .heads.head import (
+    label_classifier,
+    last_token,
+    question_answering_output,
+    scale_for_head,
+    token_output,
+)
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
+from .heads.transform import HeadTransform
 from .kernel import check_backend
 from .masks.masking import GivenMask
 from .position.hooks import Embedded
@@ -87,6 +94,7 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
     def __init__(self, config: QkvDecoderConfig) -> None:
         super().__init__(config)
         self.model = QkvDecoderModel(config)
+        self.transform = HeadTransform(config) if config.lm_head_transform else None
         self.lm_head = nn.Linear(config.output_width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -154,7 +162,9 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
         use_cache = False if skip else use_cache
         outputs = way_of(self.model)(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
         hidden = scale_for_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep), self.config)
+        hidden = hidden if self.transform is None else self.transform(hidden)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        options["softcap"] = self.config.final_logit_softcapping
         loss, logits = score_vocabulary(self.lm_head, hidden, targets, skip_logits=skip, **options)
         return CausalLMOutputWithPast(loss=loss, logits=logits, **other_fields(outputs))
 

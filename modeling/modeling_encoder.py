@@ -23,8 +23,9 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, 
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .frontends.tokens import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
-from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
+from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output
 from .heads.loss import Count, classification, cross_entropy
+from .heads.transform import transform
 from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
 from .position.hooks import Embedded
 from .stack import Stack

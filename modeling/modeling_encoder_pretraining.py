@@ -11,7 +11,6 @@ from transformers.utils.output_capturing import maybe_install_capturing_hooks
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, inputs_of, tensor_of
 from .heads.contact import find_residues, select_pairs
-from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import (
     IGNORED,
@@ -21,6 +20,7 @@ from .heads.loss import (
     negative_log_likelihood,
     real_places,
 )
+from .heads.transform import MaskedLMHead, PlainMaskedLMHead, ReplacedTokenHead
 from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
 
@@ -35,7 +35,7 @@ class MaskedLMBase(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = False) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=add_pooling_layer)
-        self.lm_head = MaskedLMHead(config)
+        self.lm_head = (MaskedLMHead if config.lm_head_transform else PlainMaskedLMHead)(config)
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}

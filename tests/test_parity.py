@@ -178,6 +178,8 @@ def test_gradients_are_equal(row: Row) -> None:
     table = chosen(official_conversions(official), official.config).rows
     theirs = convert(table, theirs, ours.config, reading=True)
     for name, gradient in theirs.items():
+        if re.search(row.family.filled, name):
+            continue
         assert (ours.get_parameter(name).grad - gradient).abs().max() <= DOUBLE, name
 
 
@@ -196,7 +198,8 @@ def test_there_and_back_is_the_identity(row: Row) -> None:
         if weight.requires_grad or re.search(row.family.frozen, name)
     )
     bias = official.final_logits_bias.numel() if hasattr(official, "final_logits_bias") else 0
-    assert ours.num_parameters() == trained + bias
+    filled = sum(each.numel() for name, each in ours.named_parameters() if re.search(row.family.filled, name))
+    assert ours.num_parameters() - filled == trained + bias
 
 
 def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:

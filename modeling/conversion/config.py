@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ...configuration.configuration_base import QkvConfig
@@ -99,7 +100,7 @@ CARRIED = renames(
 
 @dataclass(frozen=True)
 class Head:
-    """A class of an architecture, by the end of its name, `theirs` where the official one ends differently.
+    """A class of an architecture, by the end of its name, `theirs` where the official one, or its end, differs.
 
     `rows` are the weights of its head, `words` and `fields` those of its config; `prefix` stands before their names of
     the base model's weights, where it is not the architecture's; `free` are fields of ours and `inert` fields of theirs
@@ -158,6 +159,8 @@ class Conversion:
     @cached_property
     def theirs(self) -> str:
         """The name of the official class."""
+        if hasattr(transformers, self.head.theirs):
+            return self.head.theirs
         return self.stock.__name__.removesuffix("Config") + (self.head.theirs or self.head.ours)
 
     @property
@@ -249,8 +252,12 @@ def flat(config: PreTrainedConfig) -> Values:
         inner = {"model_type": part.model_type, **flat(part)} if isinstance(part, PreTrainedConfig) else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
-        if name.rpartition(".")[2] == "pattern" and isinstance(values[name], list) and len(set(values[name])) == 1:
-            values[name] = values[name][0]  # the same pattern in every layer, said at length
+        if (
+            name.rpartition(".")[2] in ("pattern", "position")
+            and isinstance(values[name], list)
+            and len(set(values[name])) == 1
+        ):
+            values[name] = values[name][0]  # said at length
     return values
 
 

@@ -22,9 +22,12 @@ from .config import Conversion
 from .decoder import DECODERS
 from .decoder_gpt import DECODERS_LIKE_GPT
 from .decoder_llama import DECODERS_LIKE_LLAMA
+from .decoder_normed import DECODERS_WITH_OTHER_NORMS
+from .decoder_parallel import DECODERS_WITH_OTHER_ACTIVATIONS, DECODERS_WITH_PARALLEL_BRANCHES
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_kin import ENCODER_KIN
+from .encoder_llama import LLAMAS_READING_BOTH_WAYS
 from .encoder_rotary import ROTARY_ENCODERS
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
@@ -35,8 +38,9 @@ from .weights import Weights, convert, owned
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
-TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS)
-CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA)
+TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
+CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS)
+CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS)
 ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING

@@ -5,7 +5,7 @@ In training, stock StableLM drops out no attention weights, and ours does.
 
 from dataclasses import replace
 
-from .config import Codec, Value, Values, renames
+from .config import Codec, Value, Values, renames, translated
 from .decoder import (
     COMMON,
     DROPOUT,
@@ -55,8 +55,11 @@ STABLELM = replace(
         **renames("norm_eps=layer_norm_eps residual_dropout=hidden_dropout"),
         **PARTIAL_ROPE,
         "attention_bias": input_biases("use_qkv_bias"),
+        "query_key_norm": translated("qk_layernorm", {False: "none", True: "each_head"}),
+        "parallel_residual": translated("use_parallel_residual", {False: False, True: "shared_norm"}),
     },
     words={"feed_forward": "glu", "position": "rope", "mlp_bias": False},
+    rows=(*LLAMA.rows, *ROWS["norms_of_heads"]),
     assumed={"rotary_scaling_factor": 1.0},
 )
 

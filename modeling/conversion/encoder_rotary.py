@@ -32,6 +32,19 @@ def their_rope(parameters: Values | None, ours: Values) -> Values:
     return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
 
 
+# A window of theirs counts both sides of a token, ours one side and the token.
+BOTH_SIDES = Codec(
+    "sliding_window",
+    read=lambda width, theirs: width // 2 + 1,
+    write=lambda window, ours: 2 * ((window or 1) - 1),
+)
+ROPE_BY_PATTERN = {
+    "rope_parameters": Codec(
+        "rope_parameters",
+        lambda parameters, theirs: {PATTERNS[name]: values for name, values in parameters.items()},
+        their_rope,
+    )
+}
 TRANSFORM = ("transform.{dense,norm}", "head.{dense,norm}")
 TRANSFORMED = (TRANSFORM, *CLASSIFIER)
 MODERNBERT = Architecture(
@@ -46,17 +59,8 @@ MODERNBERT = Architecture(
         **renames("cls_token_id sep_token_id"),
         "head_act": Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"]),
         "pattern": LAYER_PATTERN,
-        # Theirs counts both sides of a token, ours one side and the token.
-        "sliding_window": Codec(
-            "local_attention",
-            read=lambda width, theirs: width // 2 + 1,
-            write=lambda window, ours: 2 * ((window or 1) - 1),
-        ),
-        "rope_parameters": Codec(
-            "rope_parameters",
-            lambda parameters, theirs: {PATTERNS[name]: values for name, values in parameters.items()},
-            their_rope,
-        ),
+        "sliding_window": replace(BOTH_SIDES, name="local_attention"),
+        **ROPE_BY_PATTERN,
         "pooling": translated("classifier_pooling", {"cls": "first", "mean": "mean"}),
     },
     {

@@ -1,9 +1,10 @@
 """Conversion of tensors between two layouts: rows of names, each with the changes between them, readable both ways.
 
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
-and a name of a module for its weight and bias. Without changes each of several names is renamed by itself; changes are
-of all of them together, in the order written when reading theirs, and backwards when writing. A change that needs a
-size says it, or where our config has it: `qkv num_attention_heads num_key_value_heads 1`. `weights.yaml` has the rows.
+`#` for as many numbers as there are, and a name of a module for its weight and bias. Without changes each of several
+names is renamed by itself; changes are of all of them together, in the order written when reading theirs, and backwards
+when writing. A change that needs a size says it, or where our config has it: `qkv num_attention_heads
+num_key_value_heads 1`. `weights.yaml` has the rows.
 """
 
 import re
@@ -84,6 +85,42 @@ def interleave_pairs(tensors: list[Tensor], count: int, size: int, rotated: int)
     return [transposed_pairs((2, rotated // 2), tensor, size, rotated) for tensor in tensors]
 
 
+def gather_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
+    """Gather pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
+    flat = gather_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
+    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
+
+
+def interleave_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
+    """Interleave pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
+    flat = interleave_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
+    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
+
+
+def split_codegen(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
+    """Split CodeGen's projection, a quarter for each core that trained it: queries, values and keys."""
+    query, value, key = (part.flatten(0, 1) for part in tensors[0].unflatten(0, (4, 3, -1)).unbind(1))
+    return [*gather_pairs([query, key], 2, size, rotated), value]
+
+
+def fuse_codegen(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
+    """Fuse CodeGen's projection."""
+    query, key = interleave_pairs(tensors[:2], 2, size, rotated)
+    return fuse([query, tensors[2], key], 1, 4)
+
+
+def swap_halves(tensors: list[Tensor], count: int, size: int) -> list[Tensor]:
+    """Exchange the halves of each head, which then rotates the other way."""
+    return [tensor.unflatten(0, (-1, 2, size // 2)).flip(1).flatten(0, 2) for tensor in tensors]
+
+
+def drop_zeros(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Drop a bias that theirs has not, after checking that it adds nothing."""
+    if tensors[1].any():
+        raise ValueError("a bias of norms is not zero, where stock has none; it was changed in training")
+    return tensors[:1]
+
+
 def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
     """Drop a table that a formula gives, after checking that it is the formula's."""
     rows, width = tensors[0].shape
@@ -116,11 +153,19 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     "qkv": (split_heads, fuse_heads),
     # Width of a head, and of its part that is rotated.
     "interleave": (gather_pairs, interleave_pairs),
+    # Of gains of each head; and in a projection that is split, too.
+    "interleave_each": (gather_pairs_of_each, interleave_pairs_of_each),
+    "codegen": (split_codegen, fuse_codegen),
+    "swap": (swap_halves, swap_halves),
     # Several names of theirs for one tensor.
     "tie": (lambda tensors, count: tensors[:1], lambda tensors, count: tensors * count),
     # A leading axis of one, theirs or ours.
     "lead": (LOWER, LIFT),
     "widen": (LIFT, LOWER),
+    # A tensor of each head, theirs.
+    "stack": (lambda tensors, count: [torch.stack(tensors)], lambda tensors, count: [*tensors[0].unbind()]),
+    # A bias that theirs has not.
+    "zeros": (lambda tensors, count: [tensors[0], torch.zeros_like(tensors[0])], drop_zeros),
     # A buffer of zeros needs no parameter.
     "optional": (lambda tensors, count: [tensor for tensor in tensors if tensor.any()], keep),
     "sinusoids": (drop_sinusoids, keep),
@@ -163,6 +208,11 @@ def occurrences(name: str, weights: Mapping[str, Tensor]) -> Iterator[tuple[list
             yield parts, suffix
 
 
+def numbered(names: list[str], count: int) -> list[str]:
+    """Write out names with a `#` by numbers from 0 on; others stay."""
+    return [name.replace("#", str(number)) for name in names for number in range(count if "#" in name else 1)]
+
+
 def spelt(name: str, parts: list[str], suffix: str) -> str:
     """Put parts in the places of wildcards."""
     left = iter(parts)
@@ -174,14 +224,15 @@ def convert(rows: Iterable[Row], weights: Weights, config: QkvConfig | None = No
     left, converted = dict(weights), Weights()
     for ours, theirs, changes in rows:
         old, new = (theirs, ours) if reading else (ours, theirs)
-        for parts, suffix in occurrences(old[0], weights) if old else ():
-            keys = [spelt(name, parts, suffix) for name in old]
+        for parts, suffix in occurrences(old[0].replace("#", "0"), weights) if old else ():
+            keys = [spelt(name, parts, suffix) for name in numbered(old, len(weights))]
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
                 word, *fields = change.split()
                 sizes = [int(field) if field.isdigit() else attrgetter(field)(config) for field in fields]
                 tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
-            converted |= zip((spelt(name, parts, suffix) for name in new), tensors, strict=False)
+            names = (spelt(name, parts, suffix) for name in numbered(new, len(tensors)))
+            converted |= zip(names, tensors, strict=False)
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
     return converted

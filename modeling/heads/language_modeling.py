@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..checks.inputs import check_labels
 from ..execution import way_of
-from ..kernel import computed_dtype
+from ..kernel import computed_dtype, soft_cap
 from .chunked_loss import ChunkedCrossEntropy
 from .loss import IGNORED, Count, cross_entropy, negative_log_likelihood, normalise
 
@@ -33,21 +33,35 @@ def skips_logits(
 
 
 def score_vocabulary(
-    head: nn.Module, hidden: Tensor, labels: Tensor | None, *, skip_logits: bool, **options: Any
+    head: nn.Module,
+    hidden: Tensor,
+    labels: Tensor | None,
+    *,
+    skip_logits: bool,
+    softcap: float | None = None,
+    **options: Any,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return (loss or None, logits or None) of hidden states (B, T, D), with options of `negative_log_likelihood`."""
+    """Return (loss or None, logits or None) of hidden states (B, T, D), with options of `negative_log_likelihood`.
+
+    Logits approach the bound `softcap`, where there is one.
+    """
     if skip_logits and labels is not None:
-        return loss_without_logits(head, hidden, labels, **options), None
-    logits = way_of(head)(hidden)
+        return loss_without_logits(head, hidden, labels, softcap=softcap, **options), None
+    logits = soft_cap(way_of(head)(hidden), softcap)
     return cross_entropy(logits, labels, **options), logits
 
 
 def loss_without_logits(
-    head: nn.Module, hidden: Tensor, labels: Tensor, num_items_in_batch: Count = None, label_smoothing: float = 0.0
+    head: nn.Module,
+    hidden: Tensor,
+    labels: Tensor,
+    num_items_in_batch: Count = None,
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
 ) -> Tensor:
     """Compute `negative_log_likelihood` of the tokens with a label, a chunk of logits at a time if they are many."""
     if torch.compiler.is_compiling() and is_on_host(hidden):
-        return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
+        return negative_log_likelihood(soft_cap(head(hidden), softcap), labels, num_items_in_batch, label_smoothing)
     decoder = cast(nn.Linear, getattr(head, "decoder", head))  # a masked language model transforms the states first
     check_labels((*hidden.shape[:-1], decoder.out_features), labels, IGNORED)
     hidden, labels = hidden.flatten(0, -2), labels.to(hidden.device).flatten()
@@ -57,9 +71,9 @@ def loss_without_logits(
         due = (labels != IGNORED).nonzero()[:, 0]
         hidden, labels = hidden.index_select(0, due), labels[due]
     if labels.numel() * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
-        return negative_log_likelihood(head(hidden), labels, num_items_in_batch, label_smoothing)
+        return negative_log_likelihood(soft_cap(head(hidden), softcap), labels, num_items_in_batch, label_smoothing)
     features = hidden if decoder is head else cast("Callable[[Tensor], Tensor]", head.features)(hidden)
-    total = summed_loss(features, decoder, labels.long(), label_smoothing)
+    total = summed_loss(features, decoder, labels.long(), label_smoothing, softcap)
     return normalise(total, (labels != IGNORED).sum().clamp(min=1), num_items_in_batch)
 
 
@@ -68,17 +82,20 @@ def is_on_host(hidden: Tensor) -> bool:
     return hidden.device.type == "cpu"
 
 
-def summed_loss(features: Tensor, decoder: nn.Linear, labels: Tensor, label_smoothing: float) -> Tensor:
+def summed_loss(
+    features: Tensor, decoder: nn.Linear, labels: Tensor, label_smoothing: float, softcap: float | None = None
+) -> Tensor:
     """Sum the losses of tokens, a chunk of logits at a time: (N, D), labels (N,) -> ()."""
     weight, bias = decoder.weight, decoder.bias
-    if is_on_host(features) and not label_smoothing and hasattr(F, "linear_cross_entropy"):
+    plain = not label_smoothing and softcap is None
+    if is_on_host(features) and plain and hasattr(F, "linear_cross_entropy"):
         how: dict[str, Any] = {"options": nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)}
         how |= {"linear_bias": bias, "ignore_index": IGNORED, "reduction": "sum"}
         return F.linear_cross_entropy(features, weight, labels, **how)
     dtype = computed_dtype(features)
     given = [None if each is None else each.to(dtype) for each in (features, weight, bias)]
     rows = CHUNK if is_on_host(features) else WIDE_CHUNK
-    return cast(Tensor, ChunkedCrossEntropy.apply(*given, labels, (rows, label_smoothing)))
+    return cast(Tensor, ChunkedCrossEntropy.apply(*given, labels, (rows, label_smoothing, softcap)))
 
 
 def is_weight_alone(head: nn.Module, decoder: nn.Linear, hidden: Tensor) -> bool:

@@ -41,7 +41,7 @@ class RotaryPosition(Position):
         """Return radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
         parameters, device = self.config.rope_of(pattern), positions.device
         rounded = getattr(torch, parameters.get("inv_freq_dtype", "float32"))
-        if parameters["rope_type"] != "default":
+        if parameters["rope_type"] != "default" and "alpha" not in parameters:
             own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
             scaled = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
@@ -49,7 +49,9 @@ class RotaryPosition(Position):
             return frequencies.to(rounded).to(torch.float32), scale
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
-        return (1.0 / parameters["rope_theta"] ** exponents).to(rounded).to(torch.float32), 1.0
+        # The alpha of HunYuan raises the base for good, so that the slowest pair turns 1 / alpha as fast.
+        base = parameters["rope_theta"] * parameters.get("alpha", 1.0) ** (size / max(size - 2, 1))
+        return (1.0 / base**exponents).to(rounded).to(torch.float32), 1.0
 
 
 class XPosition(RotaryPosition):

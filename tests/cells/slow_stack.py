@@ -132,7 +132,7 @@ def softmax(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn
         norm(turn(each)) if last else turn(each if norm is None else norm(each))
         for turn, norm, each in zip(turned, (module.q_norm, module.k_norm), (query, key), strict=True)
     )
-    return reference.attention(query, key, value, **score)[0]
+    return reference.attention(query, key, value, softcap=module.config.attn_logit_softcapping, **score)[0]
 
 
 def linear(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:

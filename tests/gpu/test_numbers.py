@@ -138,7 +138,7 @@ def test_the_loss_in_chunks(dtype: torch.dtype, smoothing: float) -> None:
     for kind, chunked in ((torch.float64, False), (dtype, False), (dtype, True)):
         given = [each.to(kind).clone().requires_grad_() for each in (hidden, weight)]
         if chunked:
-            loss = ChunkedCrossEntropy.apply(*given, None, labels, (256, smoothing))
+            loss = ChunkedCrossEntropy.apply(*given, None, labels, (256, smoothing, None))
         else:
             scores = F.linear(*given).to(torch.promote_types(kind, torch.float32))
             loss = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)

@@ -12,9 +12,10 @@ from transformers.masking_utils import and_masks, causal_mask_function, flex_att
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import reference
-from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
+from comparison import EXACT, assert_same, decoder, differentiable_flex, draw, jittered
+from qkv import QkvDecoderModel
 from qkv.configuration.axes import BIAS_POSITIONS, PatternName, PositionName
-from qkv.modeling.kernel import check_backend, check_takes_bias, eager_attention, score_bias
+from qkv.modeling.kernel import attention_backend, check_backend, check_takes_bias, eager_attention, score_bias
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
 BACKENDS = ["eager", "sdpa", "flex_attention"]
@@ -93,6 +94,31 @@ def test_backend(flex, backend, groups, heads, rows):
     mixed, _ = softmax_attention(attention, query, key, value, mask_for(backend), position_bias=wide, scaling=0.7)
     expected, _ = reference.attention(query, key, value, 0.7, visible, bias)
     assert_same(mixed.transpose(1, 2), expected, query, key, value, bias)
+
+
+@pytest.mark.parametrize("backend", ["eager", "flex_attention"])
+@pytest.mark.parametrize("cap", [0.3, 5.0])
+def test_scores_approach_a_bound(flex, backend, cap):
+    """By the backends that can: before the mask and the bias."""
+    query, key, value = inputs(2)
+    bias = draw(BATCH, HEADS, LENGTH, LENGTH)
+    attention = module(backend)
+    attention.num_key_value_groups = HEADS // 2
+    given = {"position_bias": bias, "scaling": 0.7, "softcap": cap}
+    mixed, _ = softmax_attention(attention, query, key, value, mask_for(backend), **given)
+    expected, _ = reference.attention(query, key, value, 0.7, visible, bias, cap)
+    assert_same(mixed.transpose(1, 2), expected, query, key, value, bias)
+
+
+@torch.no_grad()
+def test_sdpa_leaves_bounded_scores_to_eager_attention():
+    config = decoder(attn_logit_softcapping=0.3, pattern="sliding", sliding_window=3)
+    model, ids = jittered(QkvDecoderModel(config)).eval(), torch.arange(8).view(2, 4)
+    assert attention_backend(model.config, {}) == "eager" and model.config._attn_implementation == "sdpa"
+    unpadded = model(ids, attention_mask=torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])).last_hidden_state
+    model.set_attn_implementation("eager")
+    found = model(ids, attention_mask=torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])).last_hidden_state
+    assert torch.equal(found[0], unpadded[0]) and torch.equal(found[1, :2], unpadded[1, :2])
 
 
 @pytest.mark.parametrize("groups", [6, 2])
@@ -175,6 +201,15 @@ def test_what_a_registered_backend_is_not_known_to_take_is_refused(engine):
     # A pattern of one layer is not overlooked.
     biased, blocks = decoder(position="alibi"), decoder(position="rope", pattern=["full", "full", "block_sparse"])
     check_backend(decoder(position="rope"), engine)
+    with pytest.raises(ValueError, match="attn_implementation='engine'.*attn_logit_softcapping"):
+        check_backend(decoder(attn_logit_softcapping=1.0), engine)
+    check_backend(decoder(attn_logit_softcapping=1.0), "flash_attention_2")
+    for fields in ({"lm_head_transform": True}, {"final_logit_softcapping": 2.0}):
+        with pytest.raises(ValueError, match=f"attn_implementation='engine'.*{min(fields)}"):
+            check_backend(decoder(**fields), engine)
+        check_backend(decoder(**fields), "flash_attention_2")
+    with pytest.raises(ValueError, match="continuous batching.*attn_logit_softcapping"):
+        check_backend(decoder(attn_logit_softcapping=1.0), "sdpa", paged=True)
     for config, lost in ((biased, "position='alibi'"), (blocks, "pattern='block_sparse'")):
         with pytest.raises(ValueError, match=f"attn_implementation='engine'.*{lost}"):
             check_backend(config, engine)

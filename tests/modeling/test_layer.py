@@ -1,7 +1,7 @@
 """The parts of a layer are those of the papers: norms, residual connections, feed-forward networks, and layers dropped."""
 
 import copy
-from typing import get_args
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +9,6 @@ from torch import nn
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, jittered
-from qkv.configuration.axes import ActivationName
 from qkv.modeling.feed_forward import FEED_FORWARDS
 from qkv.modeling.layer import Layer
 from qkv.modeling.modeling_decoder import QkvDecoderModel
@@ -152,7 +151,7 @@ def test_a_layer_is_skipped_in_training_as_often_as_it_should_be(rate):
 # Feed-forward networks ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", get_args(ActivationName))
+@pytest.mark.parametrize("act", reference.ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("word", FEED_FORWARDS)
 def test_feed_forward(word, bias, act):
@@ -162,6 +161,19 @@ def test_feed_forward(word, bias, act):
     expected = getattr(reference, word)(hidden, *weights, reference.ACTIVATIONS[act])
     assert_same(module(hidden), expected, hidden, *module.parameters())
     assert len(list(module.parameters())) == len(names) * (2 if bias else 1)
+
+
+@pytest.mark.parametrize("word", FEED_FORWARDS)
+def test_feed_forward_with_an_activation_that_learns(word):
+    """One for each layer, in the dtype of the model: its table has one of bfloat16 for all."""
+    config = decoder(feed_forward=word, hidden_act="xielu", mlp_bias=False)
+    module, other = (FEED_FORWARDS[word](config) for _ in range(2))
+    assert module.act_fn is not other.act_fn and {each.dtype for each in module.parameters()} == {torch.float32}
+    module, hidden = jittered(module).eval(), draw(2, 5, 6)
+    act, names = module.act_fn, ("gate_proj", "up_proj", "down_proj") if word == "glu" else ("up_proj", "down_proj")
+    bent = partial(reference.xielu, alpha_p=act.alpha_p, alpha_n=act.alpha_n, beta=act.beta, eps=act.eps)
+    weights = [weight for name in names for weight in (getattr(module, name).weight, None)]
+    assert_same(module(hidden), getattr(reference, word)(hidden, *weights, bent), hidden, *module.parameters())
 
 
 @pytest.mark.parametrize("word", FEED_FORWARDS)

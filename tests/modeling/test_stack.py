@@ -59,6 +59,7 @@ OTHERS = {
     "zero-centred gains": {"norm_gain": "zero_centered", "norm_position": "sandwich", "norm": "rms"},
     "no gains": {"norm_gain": "none", "norm_position": "inside", "embedding_norm": True},
     "normed rotated heads": {"query_key_norm": "head_after_rotation", "position": "rope"},
+    "bounded scores": {"attn_logit_softcapping": 0.3, "position": "alibi"},
     "rotated layers": {"position": ["rope", "none"], "pattern": ["sliding", "full"]},
     "biased layers": {"position": ["none", "alibi"]},
     "layer scale": {"layer_scale": 0.1},

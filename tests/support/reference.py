@@ -354,9 +354,10 @@ def softmax(scores):
     return exponentials / exponentials.sum()
 
 
-def attention(q, k, v, scale=None, visible=None, bias=None):
+def attention(q, k, v, scale=None, visible=None, bias=None, softcap=None):
     """Mix values by softmax(q·k * scale + bias) over the visible keys: -> (B, H, T, K), weights (B, H, T, S).
 
+    With `softcap` a bound is approached before the bias: c·tanh(q·k * scale / c) (Gemma Team 2024, Gemma 2, §2).
     Query head h reads key-value head h // (H/G). A query that sees nothing gives zeros.
     Source: Vaswani et al. 2017, §3.2.1, eq. 1; groups: Ainslie et al. 2023, GQA, §2.2
     Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K), bias (B or 1, H or 1, T, S), visible(b, t, s) -> bool
@@ -371,7 +372,7 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
         seen = [s for s in range(k.shape[2]) if visible is None or visible(b, t, s)]
         row = q.new_zeros(k.shape[2])
         if seen:
-            scores = (k[b, g, seen] * q[b, h, t]).sum(-1) * scale + bias[b, h, t, seen]
+            scores = soft_cap((k[b, g, seen] * q[b, h, t]).sum(-1) * scale, softcap) + bias[b, h, t, seen]
             row = row.index_put((torch.tensor(seen),), softmax(scores))
         weights.append(row)
         outputs.append((row[:, None] * v[b, g]).sum(0))
@@ -379,6 +380,11 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
         torch.stack(outputs).reshape(batch, heads, queries, v.shape[-1]),
         torch.stack(weights).reshape(batch, heads, queries, k.shape[2]),
     )
+
+
+def soft_cap(scores, cap):
+    """Let each score approach a bound, c·tanh(s/c), where there is one. Source: Gemma Team 2024, Gemma 2, §2"""
+    return scores if cap is None else cap * tanh(scores / cap)
 
 
 def elu_features(x):
@@ -600,6 +606,17 @@ def relu(x):
 def relu2(x):
     """Square the positive part, max(0, x)². Source: So et al. 2021, Primer, §4"""
     return relu(x) * relu(x)
+
+
+def xielu(x, alpha_p, alpha_n, beta, eps):
+    """Bend both sides, quadratic above 0: α₊x² + βx, and α₋(e^min(x, ε) - 1 - x) + βx, with softplus of what is learned.
+
+    Source: Huang & Schlag 2024, Deriving Activation Functions Using Integration, eq. 5, and its code for ε and softplus
+    """
+    positive = torch.log(1 + torch.exp(alpha_p))
+    negative = beta + torch.log(1 + torch.exp(alpha_n))
+    below = negative * (torch.exp(torch.where(x < eps, x, eps + 0 * x)) - 1 - x) + beta * x
+    return torch.where(x > 0, positive * x * x + beta * x, below)
 
 
 def gelu(x):

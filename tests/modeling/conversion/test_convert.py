@@ -34,7 +34,7 @@ def test_labels_special_tokens_ties_dtype_mode_and_generation_settings_are_kept(
     if row.generates:
         official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)
     ours = qkv.from_transformers(official)
-    back = qkv.to_transformers(ours)
+    back = qkv.to_transformers(ours, row.family.model_type)
     for model in (official, ours, back):
         head, table = model.get_output_embeddings(), model.get_input_embeddings()
         tied = head is not None and head.weight is getattr(table, "weight", None)

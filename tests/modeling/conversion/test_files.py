@@ -139,7 +139,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no type": (config(model_type=None), ("config.json", "model_type=None")),
     "another kind of type": (config(model_type=5), ("config.json", "model_type=5")),
     "no class": (config(architectures=None), ("config.json", "architectures=None")),
-    "other type": (config(model_type="xlnet"), ("model_type 'xlnet'", "xglm")),
+    "other type": (config(model_type="xlnet"), ("model_type 'xlnet'", "longt5")),
     "other class": (config(architectures=["GPT2DoubleHeadsModel"]), ("GPT2DoubleHeadsModel", "GPT2Model")),
     "wrong value": (config(vocab_size="61"), ("config.json", "'vocab_size'", "int")),
     "wrong word": (config(activation_function="nope"), ("config.json", "'nope'")),

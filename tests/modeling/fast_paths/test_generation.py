@@ -137,6 +137,18 @@ def test_positions_patterns_and_parts_of_layers(fields: dict[str, Any], mask: st
     assert_plain(model, input_ids=IDS, attention_mask=MASKS[mask])
 
 
+@pytest.mark.parametrize("position", ["learned", "rope"])
+def test_bounded_scores_go_through_the_layers(position: str) -> None:
+    model = tiny.jitter(build(attn_logit_softcapping=0.3, position=position))
+    assert not layer_steps(model.config, model.model.layers, 1)
+    assert_plain(model, steps=0, input_ids=IDS, attention_mask=MASKS["padding"])
+
+
+def test_a_head_with_a_transform_and_a_bound() -> None:
+    model = tiny.jitter(build(final_logit_softcapping=2.0, lm_head_transform=True, logit_scale=3.0))
+    assert_plain(model, input_ids=IDS, attention_mask=MASKS["padding"])
+
+
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("scale", [0, 1e-4, 1e4])
 def test_norms_of_inputs_of_any_size(norm: str, scale: float) -> None:

@@ -7,15 +7,14 @@ import torch
 
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import ActivationName, NormName
+from qkv.configuration.axes import NormName
 from qkv.modeling.heads.head import (
     POOLINGS,
-    MaskedLMHead,
     PixelHead,
     last_token,
     scale_for_head,
-    transform,
 )
+from qkv.modeling.heads.transform import MaskedLMHead, transform
 
 KEEP = {
     "right": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
@@ -41,7 +40,7 @@ def normed(norm, x):
     return reference.layer_norm(x, norm.weight, bias, norm.eps)
 
 
-@pytest.mark.parametrize("act", get_args(ActivationName))
+@pytest.mark.parametrize("act", reference.ACTIVATIONS)
 @pytest.mark.parametrize("kind", get_args(NormName))
 def test_masked_language_head(kind, act):
     head, hidden = jittered(MaskedLMHead(encoder(norm=kind, hidden_act=act))), draw(2, 5, 6)

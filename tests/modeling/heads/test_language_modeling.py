@@ -1,12 +1,14 @@
 """The loss alone is the loss beside logits, values and gradients, and is computed wherever only it is read."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import reference
 import tiny
 from comparison import EXACT, exact, jittered
 from errors import raises_sentence
@@ -29,6 +31,16 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Tensor]]] = {
         {"labels": LABELS, "next_sentence_label": torch.tensor([0, 1])},
     ),
     "causal": (modeling.QkvDecoderForCausalLM, tiny.decoder, {"labels": IDS}),
+    "scores alone": (
+        modeling.QkvEncoderForMaskedLM,
+        partial(tiny.encoder, lm_head_transform=False),
+        {"labels": LABELS},
+    ),
+    "bounded": (
+        modeling.QkvDecoderForCausalLM,
+        partial(tiny.decoder, final_logit_softcapping=1.5, logit_scale=3.0, lm_head_transform=True, head_act="relu"),
+        {"labels": IDS},
+    ),
     "seq2seq": (modeling.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder, {"labels": SHORTER}),
 }
 models = pytest.mark.parametrize("kind", MODELS)
@@ -171,7 +183,7 @@ def test_half_precision_on_an_accelerator(
 def test_a_compiled_loss_and_frozen_weights() -> None:
     head, hidden = nn.Linear(7, 11).double(), FEATURES.flatten(0, 1).clone().requires_grad_()
     head.weight.requires_grad_(False)
-    given = (hidden, head.weight, head.bias, TARGETS.flatten(), (5, 0.1))
+    given = (hidden, head.weight, head.bias, TARGETS.flatten(), (5, 0.1, None))
     expected = negative_log_likelihood(head(hidden), TARGETS.flatten(), 1, 0.1)
     gradients = torch.autograd.grad(expected, (hidden, head.bias))
     for loss in (ChunkedCrossEntropy.apply, torch.compile(ChunkedCrossEntropy.apply, backend="aot_eager")):
@@ -183,3 +195,30 @@ def test_a_compiled_loss_and_frozen_weights() -> None:
         assert (ChunkedCrossEntropy.apply(*given) - expected).abs() <= EXACT * 10
     with pytest.raises(RuntimeError, match="second derivative"):
         torch.autograd.grad(ChunkedCrossEntropy.apply(*given), hidden, create_graph=True)
+
+
+@torch.no_grad()
+def test_logits_of_a_decoder_are_transformed_scaled_and_bounded() -> None:
+    fields = {"final_logit_softcapping": 1.5, "logit_scale": 3.0, "lm_head_transform": True, "head_act": "relu"}
+    model = jittered(modeling.QkvDecoderForCausalLM(tiny.decoder(**fields))).eval()
+    with exact():
+        hidden = 3.0 * model.model(IDS).last_hidden_state
+        actual = model(IDS).logits
+    dense, norm = model.transform.dense, model.transform.norm
+    inner = reference.relu(reference.linear(hidden, dense.weight, dense.bias))
+    inner = reference.layer_norm(inner, norm.weight, norm.bias, norm.eps)
+    expected = reference.soft_cap(reference.linear(inner, model.lm_head.weight), 1.5)
+    assert (actual - expected).abs().max() <= EXACT and actual.abs().max() <= 1.5
+
+
+def test_chunks_of_bounded_logits_learn_as_a_whole() -> None:
+    hidden = FEATURES.flatten(0, 1).clone().requires_grad_()
+    head = nn.Linear(7, 11).double()
+    given, inputs = (hidden, head.weight, head.bias), (hidden, head.weight, head.bias)
+    expected = negative_log_likelihood(reference.soft_cap(4 * head(hidden), 1.5), TARGETS.flatten(), 1, 0.1)
+    actual = ChunkedCrossEntropy.apply(
+        *(4 * each if each is not hidden else each for each in given), TARGETS.flatten(), (5, 0.1, 1.5)
+    )
+    assert (actual - expected).abs() <= EXACT * 10
+    for one, other in zip(torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs), strict=True):
+        assert (one - other).abs().max() <= EXACT * 10

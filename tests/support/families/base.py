@@ -16,6 +16,9 @@ IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 Inputs = Callable[[str], dict[str, Tensor]]
 
 
+NAMED_OTHERWISE = {"Gemma3TextForCausalLM": "Gemma3ForCausalLM"}
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
     """One official architecture: every class by what it is fed, a config, and a mistake that a test has to notice.
@@ -27,7 +30,7 @@ class Family:
     "offset" where position ids count from the padding id. `padding_idx` says that their table gives the padding token
     no gradient as an input, even where a target starts with it; ours learns from whatever is read. `stored_as` is the
     prefix of the classes this comes back as, where its architecture is that of another. `frozen` is found in
-    the name of what theirs does not train and ours does. `windowed` says that
+    the name of what theirs does not train and ours does; `filled` in that of biases that theirs lacks. `windowed` says that
     their weights are those of global tokens, then of near ones.
     """
 
@@ -43,6 +46,7 @@ class Family:
     padding_idx: bool = False
     stored_as: str = ""
     frozen: str = " "
+    filled: str = " "
     windowed: bool = False
 
     def rows(self) -> list["Row"]:
@@ -70,7 +74,7 @@ class Row:
 
     @property
     def class_name(self) -> str:
-        return self.family.prefix + self.head
+        return NAMED_OTHERWISE.get(name := self.family.prefix + self.head, name)
 
     def inputs(self, side: str) -> dict[str, Tensor]:
         return self.family.heads[self.head](side)
@@ -110,7 +114,7 @@ class Row:
     @property
     def back(self) -> str:
         """The class as which it is stored again."""
-        return (self.family.stored_as or self.family.prefix) + self.head
+        return NAMED_OTHERWISE.get(name := (self.family.stored_as or self.family.prefix) + self.head, name)
 
     @property
     def generates(self) -> bool:
