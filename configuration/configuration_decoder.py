@@ -4,12 +4,13 @@ from typing import ClassVar
 
 from .axes import ActivationName, FrontendName
 from .configuration_base import auto_classes_of
-from .configuration_stack import BranchConfig, TextGridConfig
+from .configuration_experts import ExpertsConfig
+from .configuration_stack import TextGridConfig
 from .earlier_names import root_of_width
 from .fields import Derived, Fields, at_least, positive, rate, size_of
 
 
-class QkvDecoderConfig(BranchConfig, TextGridConfig):
+class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
     """Configure a causal stack over tokens, alone or as the decoder of an encoder-decoder.
 
     Args:

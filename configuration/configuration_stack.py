@@ -8,6 +8,7 @@ from .axes import (
     RECURRENT_KERNELS,
     ROTARY_POSITIONS,
     ActivationName,
+    DenseFeedForwardName,
     FeedForwardName,
     NormGainName,
     NormName,
@@ -47,7 +48,7 @@ class StackConfig(AttentionConfig):
 
     intermediate_size: Derived = at_least(1, follows=lambda config: 4 * config.hidden_size)
     hidden_act: ActivationName = "gelu"
-    feed_forward: FeedForwardName = "mlp"
+    feed_forward: DenseFeedForwardName = "mlp"
     mlp_bias: bool = True
     norm: NormName = "layer"
     norm_eps: float | int = positive(1e-5)
@@ -81,9 +82,10 @@ class StackConfig(AttentionConfig):
         readers = [] if whole else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
-        plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}
-        plan |= {"mlp.act_fn": "replicated_with_grad_allreduce"} if self.hidden_act == "xielu" else {}
-        plan |= {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
+        dense = {*self.layer_feed_forwards} - {"moe"}
+        plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"} if dense else {}
+        plan |= {"mlp.act_fn": "replicated_with_grad_allreduce"} if dense and self.hidden_act == "xielu" else {}
+        plan |= {"mlp.gate_proj": "colwise"} if "glu" in self.layer_feed_forwards else {}
         return {f"layers.*.{name}": style for name, style in plan.items()}
 
     @property
@@ -95,6 +97,11 @@ class StackConfig(AttentionConfig):
     def norm_first(self, value: bool) -> None:
         if value is not self.norm_first:
             self.norm_position = "before" if value else "after"
+
+    @property
+    def layer_feed_forwards(self) -> list[FeedForwardName]:
+        """The kind of feed-forward network of each layer."""
+        return [self.feed_forward] * self.num_hidden_layers
 
     @property
     def skip_first_norm(self) -> bool:

@@ -6,7 +6,8 @@ import re
 # By these fields transformers loads kernels, which are code, or other weights; only a person may choose them. The files
 # of MPT say "torch", which is no kernel.
 LOADED = re.compile(
-    r'"(_?(?:attn|experts)_imp\w+|transformers_weights)": (?!"(?:eager|sdpa|flex_attention|torch)")(".*?"|{.*?})'
+    r'"(_?(?:attn|experts)_imp\w+|transformers_weights)": '
+    r'(?!"(?:eager|sdpa|flex_attention|torch|grouped_mm|batched_mm)")(".*?"|{.*?})'
 )
 
 

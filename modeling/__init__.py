@@ -2,6 +2,7 @@
 
 from . import fast_paths as fast_paths
 from .conversion.convert import from_transformers, to_transformers
+from .heads.routing import balance_experts
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -87,6 +88,7 @@ __all__ = [
     "QkvSpeechEncoderDecoderForSpeechSeq2Seq",
     "QkvSpeechEncoderDecoderModel",
     "QkvTextEncoderModel",
+    "balance_experts",
     "from_transformers",
     "to_transformers",
 ]

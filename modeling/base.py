@@ -123,6 +123,21 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         inherited: Callable[..., object] = super().activation_checkpointing_enable
         inherited(activation_checkpointing_kwargs, *args, **kwargs)
 
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        """Return True: experts go by the config, which transformers reads off the text of one file."""
+        return True
+
+    def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
+        """Return how experts are computed: one by one unless asked, where products of groups take no such widths.
+
+        They read 16 bytes at a time.
+        """
+        widths = (getattr(self.config, name, 0) for name in ("hidden_size", "moe_intermediate_size"))
+        plain = requested_experts is None and any(width % 8 for width in widths)
+        chosen: str = super().get_correct_experts_implementation("eager" if plain else requested_experts)
+        return chosen
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` initialises parameters outside torch's layers."""

@@ -47,10 +47,11 @@ class MLP(nn.Module):
     Shapes: (B, T, D) -> (B, T, D)
     """
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, size: int | None = None) -> None:
         super().__init__()
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        size = size or config.intermediate_size
+        self.up_proj = nn.Linear(config.hidden_size, size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(size, config.hidden_size, bias=config.mlp_bias)
         self.act_fn = make_activation(config.hidden_act)
         self.dropout = nn.Dropout(config.activation_dropout)
         self.keeps_single = config.float16_clamp == "branch"
@@ -75,12 +76,9 @@ class GLU(MLP):
     Shapes: (B, T, D) -> (B, T, D)
     """
 
-    def __init__(self, config: StackConfig) -> None:
-        super().__init__(config)
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+    def __init__(self, config: StackConfig, size: int | None = None) -> None:
+        super().__init__(config, size)
+        self.gate_proj = nn.Linear(config.hidden_size, size or config.intermediate_size, bias=config.mlp_bias)
 
     def inner(self, hidden: Tensor) -> Tensor:
         return self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden)
-
-
-FEED_FORWARDS = {"mlp": MLP, "glu": GLU}

@@ -10,7 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ..configuration.configuration_stack import StackConfig
 from .attention import CrossAttention
 from .context import NO_CONTEXT, LayerContext
-from .feed_forward import FEED_FORWARDS
+from .experts import FEED_FORWARDS
 from .kernels import CROSS_KERNELS, KERNELS
 from .normalization import Residual
 
@@ -34,7 +34,7 @@ class Layer(GradientCheckpointingLayer):
         if getattr(config, "cross_attention", False):
             self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
-        self.mlp = FEED_FORWARDS[config.feed_forward](config)
+        self.mlp = FEED_FORWARDS[config.layer_feed_forwards[layer_index]](config)
         self.mlp_residual = Residual(config, layer_index, normed=config.parallel_residual != "shared_norm")
         self.mlp_residual.clamp = config.float16_clamp
         self.layerdrop = config.layerdrop

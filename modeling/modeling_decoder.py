@@ -19,7 +19,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils.generic import ModelOutput, merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
@@ -35,6 +35,7 @@ from .heads.head import (
 )
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
+from .heads.routing import recording_routes, with_router_losses
 from .heads.transform import HeadTransform
 from .kernel import check_backend
 from .masks.masking import GivenMask
@@ -49,9 +50,15 @@ class QkvDecoderModel(Stack):
     """
 
     config: QkvDecoderConfig
+    _can_record_outputs = {
+        **Stack._can_record_outputs,
+        "router_logits": OutputRecorder(nn.Module, layer_name="mlp.gate"),
+    }
 
     def __init__(self, config: QkvDecoderConfig) -> None:
         super().__init__(config)
+        if config.score_correction_bias:
+            self._keep_in_fp32_modules_strict = ["e_score_correction_bias"]
         self.post_init()
 
     @merge_with_config_defaults
@@ -79,8 +86,8 @@ class QkvDecoderModel(Stack):
 
 
 def other_fields(outputs: ModelOutput) -> dict[str, Any]:
-    """Return all of a model's output but the last hidden state, for the output of its head."""
-    return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+    """Return all of a model's output but its last hidden state and logits of routers, for the output of its head."""
+    return {name: value for name, value in outputs.items() if name not in ("last_hidden_state", "router_logits")}
 
 
 class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
@@ -96,6 +103,7 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
         self.model = QkvDecoderModel(config)
         self.transform = HeadTransform(config) if config.lm_head_transform else None
         self.lm_head = nn.Linear(config.output_width, config.vocab_size, bias=config.lm_head_bias)
+        self.has_experts = "moe" in config.layer_feed_forwards
         self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:
@@ -160,13 +168,15 @@ class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
         skip = skips_logits(self, targets, kwargs, skip_logits=skip_logits)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
         use_cache = False if skip else use_cache
+        kwargs = recording_routes(self, targets, kwargs) if self.has_experts else kwargs
         outputs = way_of(self.model)(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
         hidden = scale_for_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep), self.config)
         hidden = hidden if self.transform is None else self.transform(hidden)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         options["softcap"] = self.config.final_logit_softcapping
         loss, logits = score_vocabulary(self.lm_head, hidden, targets, skip_logits=skip, **options)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **other_fields(outputs))
+        output = CausalLMOutputWithPast(loss=loss, logits=logits, **other_fields(outputs))
+        return with_router_losses(self, output, outputs, (targets, attention_mask, num_items_in_batch))
 
 
 class QkvDecoderForSequenceClassification(QkvPreTrainedModel):

@@ -19,7 +19,7 @@ from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_stack import BranchConfig, StackConfig
 from ..attention import CrossAttention, SelfAttention
 from ..context import LayerContext
-from ..feed_forward import FEED_FORWARDS
+from ..experts import FEED_FORWARDS
 from ..layer import LAYERS, Layer, ParallelLayer, SharedNormLayer
 from ..normalization import NORMS, Residual
 from ..position.hooks import PositionState
@@ -143,7 +143,9 @@ def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mlp_step(mlp: Any, wide: int) -> Function:
-    """Return a function that computes a feed-forward network, gated or not: (B, D) -> (B, D)."""
+    """Return a function that computes a feed-forward network, gated, mixed or neither: (B, D) -> (B, D)."""
+    if not hasattr(mlp, "down_proj"):  # a mixture, most of whose weights one token does not read
+        return mlp
     down, act = product_of(mlp.down_proj, (mlp.down_proj,), wide), SHORT_ACTIVATIONS.get(type(mlp.act_fn), mlp.act_fn)
     if not hasattr(mlp, "gate_proj"):
         up = product_of(mlp.up_proj, (mlp.up_proj,), wide)

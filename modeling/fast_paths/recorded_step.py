@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from ..checks.inputs import check_padding_mask, check_position_ids
 from ..checks.keywords import cache_field
+from ..heads.routing import routers_of
 from ..kernels.growing_cache import GrowingLayer, begins
 from ..stack import Stack
 from .stack_step import GIVEN, StackStep, is_one_token, stack_steps
@@ -201,4 +202,6 @@ def recorded_steps(model: nn.Module) -> dict[nn.Module, RecordedStep]:
     kinds = {weight.device.type for weight in model.parameters()}
     if len(kinds) != 1 or not kinds <= RECORDERS.keys():
         return {}
-    return {stack: RecordedStep(step) for stack, step in stack_steps(model).items()}
+    steps = stack_steps(model).items()
+    # The number of tokens of an expert was never recorded.
+    return {stack: RecordedStep(step) for stack, step in steps if not routers_of(stack)}

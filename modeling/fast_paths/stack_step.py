@@ -171,5 +171,6 @@ def can_step(stack: Stack) -> bool:
     if own or stack.training or any(map(is_elsewhere, stack.layers)) or not is_bare(stack):
         return False
     recorded = config.output_hidden_states or config.output_attentions or config.return_dict is False
+    recorded = recorded or getattr(config, "output_router_logits", False)
     plain = config.attn_logit_softcapping is None and not recorded
     return (config._attn_implementation, config.frontend) == ("sdpa", "tokens") and plain

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.modeling.fast_paths.varlen import kernel_of
+from qkv.modeling.heads.routing import balance_experts
 from qkv.scripts.data.collate import in_one_row
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
@@ -61,6 +62,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         accelerator, model, recipe, task = self.accelerator, self.model, self.recipe, self.task
+        self.balances = getattr(model.config, "score_correction_bias", False)
         check_task(task, recipe)
         self.loader = make_loader(task, recipe, Share.of(accelerator, recipe))
         if recipe.compute.gradient_checkpointing:
@@ -125,6 +127,8 @@ class Loop:
         norm = clipped.full_tensor() if isinstance(clipped, DTensor) else torch.as_tensor(clipped)
         learning_rate: Any = self.schedule.get_last_lr()[0]
         self.optimizer.step()
+        if self.balances:
+            balance_experts(self.model)
         self.schedule.step()
         self.optimizer.zero_grad()
         loss = reduce_sum(accelerator, torch.stack(losses).sum())

@@ -9,7 +9,9 @@ from transformers.activations import ACT2FN
 
 from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig, model_configs
-from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
+from qkv.modeling.experts import FEED_FORWARDS
+from qkv.modeling.experts.mixture import ROUTERS
+from qkv.modeling.feed_forward import ACTIVATIONS
 from qkv.modeling.frontends import FRONTENDS
 from qkv.modeling.frontends.detection import DETECTION_FRONTENDS
 from qkv.modeling.frontends.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
@@ -39,6 +41,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "NormGainName": GAINS,
     "QueryKeyNormName": QUERY_KEY_NORMS,
     "FeedForwardName": FEED_FORWARDS,
+    "RouterName": ROUTERS,
     "FrontendName": FRONTENDS,
     "DetectionFrontendName": DETECTION_FRONTENDS,
     "ContactHeadName": CONTACT_HEADS,

@@ -29,7 +29,8 @@ EVERY_NAME = sorted({field.name for own in FIELDS.values() for field in own} - H
 # Numbers that may be 0, may have any sign, and ids, which only encoder-decoders compare with their vocabulary.
 COUNTS = frozenset(
     "type_vocab_size position_offset random_blocks_seed num_global_tokens text_length num_recycles "
-    "relative_position_bins num_distance_bins mask_time_min_masks mask_feature_min_masks".split()
+    "relative_position_bins num_distance_bins mask_time_min_masks mask_feature_min_masks "
+    "shared_expert_intermediate_size".split()
 )
 SIGNED = {"logit_scale_init_value"}
 some_mistakes = settings(max_examples=250, derandomize=True, deadline=None)

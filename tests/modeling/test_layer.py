@@ -9,7 +9,7 @@ from torch import nn
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, jittered
-from qkv.modeling.feed_forward import FEED_FORWARDS
+from qkv.modeling.feed_forward import GLU, MLP
 from qkv.modeling.layer import Layer
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.normalization import (
@@ -150,12 +150,14 @@ def test_a_layer_is_skipped_in_training_as_often_as_it_should_be(rate):
 
 # Feed-forward networks ------------------------------------------------------------------------------------------------
 
+DENSE = {"mlp": MLP, "glu": GLU}
+
 
 @pytest.mark.parametrize("act", reference.ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("word", FEED_FORWARDS)
+@pytest.mark.parametrize("word", DENSE)
 def test_feed_forward(word, bias, act):
-    module = jittered(FEED_FORWARDS[word](decoder(feed_forward=word, hidden_act=act, mlp_bias=bias))).eval()
+    module = jittered(DENSE[word](decoder(feed_forward=word, hidden_act=act, mlp_bias=bias))).eval()
     hidden, names = draw(2, 5, 6), ("gate_proj", "up_proj", "down_proj") if word == "glu" else ("up_proj", "down_proj")
     weights = [weight for name in names for weight in (getattr(module, name).weight, getattr(module, name).bias)]
     expected = getattr(reference, word)(hidden, *weights, reference.ACTIVATIONS[act])
@@ -163,11 +165,11 @@ def test_feed_forward(word, bias, act):
     assert len(list(module.parameters())) == len(names) * (2 if bias else 1)
 
 
-@pytest.mark.parametrize("word", FEED_FORWARDS)
+@pytest.mark.parametrize("word", DENSE)
 def test_feed_forward_with_an_activation_that_learns(word):
     """One for each layer, in the dtype of the model: its table has one of bfloat16 for all."""
     config = decoder(feed_forward=word, hidden_act="xielu", mlp_bias=False)
-    module, other = (FEED_FORWARDS[word](config) for _ in range(2))
+    module, other = (DENSE[word](config) for _ in range(2))
     assert module.act_fn is not other.act_fn and {each.dtype for each in module.parameters()} == {torch.float32}
     module, hidden = jittered(module).eval(), draw(2, 5, 6)
     act, names = module.act_fn, ("gate_proj", "up_proj", "down_proj") if word == "glu" else ("up_proj", "down_proj")
@@ -176,11 +178,11 @@ def test_feed_forward_with_an_activation_that_learns(word):
     assert_same(module(hidden), getattr(reference, word)(hidden, *weights, bent), hidden, *module.parameters())
 
 
-@pytest.mark.parametrize("word", FEED_FORWARDS)
+@pytest.mark.parametrize("word", DENSE)
 def test_dropout_acts_on_inner_units(word):
     """One unit dropped at a position takes its column of the last matrix with it, in all components at once."""
     config = decoder(feed_forward=word, activation_dropout=0.25, intermediate_size=1, mlp_bias=False)
-    module, hidden = jittered(FEED_FORWARDS[word](config)), draw(1, 4000, 6)
+    module, hidden = jittered(DENSE[word](config)), draw(1, 4000, 6)
     dropped, kept = module.train()(hidden), module.eval()(hidden)
     gone = dropped == 0
     assert torch.equal(gone.all(-1), gone.any(-1))

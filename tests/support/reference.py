@@ -7,9 +7,10 @@ Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head
 Papers, with https://arxiv.org/abs/ before the number: Ainslie 2305.13245, Ba 1607.06450, Bahdanau 1409.0473, Beltagy
 2004.05150, Black 2204.06745, Carion 2005.12872, Chi 2205.09921, Child 1904.10509, Cho 1406.1078, Clark
 2020 2003.10555, Clark 2019 1906.04341, Devlin 1810.04805, Dosovitskiy 2010.11929, Elfwing 1702.03118, Gehring
-1705.03122, Hendrycks 1606.08415, Jiang 2310.06825, Katharopoulos 2006.16236, Krell 2107.02027,
+1705.03122, Hendrycks 1606.08415, Jiang 2023 2310.06825, Katharopoulos 2006.16236, Krell 2107.02027, DeepSeek-AI
+2412.19437, Fedus 2101.03961, Jiang 2024 2401.04088, OpenAI 2508.10925, Shazeer 2017 1701.06538, Zoph 2202.08906,
 Olsson 2209.11895, Park 2019 1904.08779, Park 2020 1912.05533, Press 2108.12409, Qin 2202.08791, Raffel
-1910.10683, Ramesh 2102.12092, Reimers 1908.10084, Rezatofighi 1902.09630, Shazeer 2002.05202, Su 2104.09864, Sun
+1910.10683, Ramesh 2102.12092, Reimers 1908.10084, Rezatofighi 1902.09630, Shazeer 2020 2002.05202, Su 2104.09864, Sun
 2212.10554, Szegedy 1512.00567, Touvron 2103.17239, Vaswani 2017 1706.03762, Vaswani 2018 1803.07416, Xie 2111.09886,
 Xiong 2002.04745, Yang & Kautz 2412.06464, Yang 2406.06484, Zaheer 2007.14062, Zhang 1910.07467. With https://doi.org/
 before it: Dunn 10.1093/bioinformatics/btm604, Hochreiter 10.1162/neco.1997.9.8.1735, Jumper 10.1038/s41586-021-03819-2,
@@ -678,6 +679,83 @@ def mlp(x, up, up_bias, down, down_bias, activation):
 def glu(x, gate, gate_bias, up, up_bias, down, down_bias, activation):
     """Widen twice, let one half gate the other, narrow: (..., D) -> (..., D). Source: Shazeer 2020, §2, eq. 6"""
     return linear(activation(linear(x, gate, gate_bias)) * linear(x, up, up_bias), down, down_bias)
+
+
+def router_scores(x, weight, bias, score):
+    """Score every expert for one token: (D,), weight (E, D), bias (E,) or None -> logits (E,), scores (E,).
+
+    Source: Jiang et al. 2024, Mixtral, §2.1 (softmax); DeepSeek-AI 2024, DeepSeek-V3, §2.1.2, eq. 15 (sigmoid)
+    """
+    logits = torch.stack([(row * x).sum() for row in weight])
+    logits = logits if bias is None else logits + bias
+    if score == "sigmoid":
+        return logits, torch.stack([1 / (1 + torch.exp(-each)) for each in logits])
+    exponentials = [torch.exp(each) for each in logits]
+    return logits, torch.stack([each / sum(exponentials) for each in exponentials])
+
+
+def chosen_experts(scores, correction, count, groups=1, kept=1):
+    """List the experts of a token: those of largest score + correction, in the groups of largest two best.
+
+    Source: DeepSeek-AI 2024, DeepSeek-V3, §2.1.2, eq. 16 (bias), and §2.1.2, node-limited routing (groups)
+    """
+    seen = [score.item() + bias.item() for score, bias in zip(scores, correction, strict=True)]
+    size = len(seen) // groups
+    members = [range(group * size, (group + 1) * size) for group in range(groups)]
+    if kept < groups:
+        members.sort(key=lambda group: -sum(sorted((seen[expert] for expert in group), reverse=True)[:2]))
+    allowed = [expert for group in members[:kept] for expert in group]
+    return sorted(allowed, key=lambda expert: -seen[expert])[:count]
+
+
+def limited_swiglu(gate, up, alpha, limit):
+    """Gate by min(g, limit) * sigmoid(alpha g) what is kept within the limit, plus 1: (F,), (F,) -> (F,).
+
+    Source: OpenAI 2025, gpt-oss model card, §2.2
+    """
+    units = []
+    for one, other in zip(gate, up, strict=True):
+        one = torch.minimum(one, torch.full_like(one, limit))
+        other = torch.maximum(torch.minimum(other, torch.full_like(other, limit)), torch.full_like(other, -limit))
+        units.append(one / (1 + torch.exp(-alpha * one)) * (other + 1))
+    return torch.stack(units)
+
+
+def mixture_of_experts(x, weights, experts, activation):
+    """Sum the experts of each token by weight: rows (N, D), weights one dict {expert: weight} a row -> (N, D).
+
+    `experts` are (gate, gate_bias, up, up_bias, down, down_bias); `activation` takes gate and up.
+    Source: Shazeer et al. 2017, §2, eq. 1; Jiang et al. 2024, Mixtral, §2.1
+    """
+    rows = []
+    for row, own in zip(x, weights, strict=True):
+        total = torch.zeros_like(row)
+        for expert, weight in own.items():
+            gate, gate_bias, up, up_bias, down, down_bias = experts[expert]
+            inner = activation(linear(row, gate, gate_bias), linear(row, up, up_bias))
+            total = total + weight * linear(inner, down, down_bias)
+        rows.append(total)
+    return torch.stack(rows)
+
+
+def load_balancing_loss(logits, chosen):
+    """E times the sum over experts of the share of tokens that chose it, times its mean probability, of all layers.
+
+    Source: Fedus et al. 2022, Switch Transformers, §2.2, eqs. 4 to 6
+    Shapes: logits a list of (E,) of the real tokens of all layers, chosen a list of experts of each -> ()
+    """
+    count = len(logits[0])
+    probabilities = [each.exp() / each.exp().sum() for each in logits]
+    total = 0.0
+    for expert in range(count):
+        load = sum(experts.count(expert) for experts in chosen) / len(logits)
+        total = total + load * sum(each[expert] for each in probabilities) / len(logits)
+    return count * total
+
+
+def router_z_loss(logits):
+    """Mean square of log(sum(exp(logits))). Source: Zoph et al. 2022, ST-MoE, §3.1, eq. 5"""
+    return sum(each.exp().sum().log() ** 2 for each in logits) / len(logits)
 
 
 def token_embeddings(input_ids, table, scale=1.0, token_types=None, type_table=None):

@@ -77,7 +77,7 @@ def lines_of_code(text: str) -> int:
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
 def test_a_decoder_is_short_enough_to_read(name: str) -> None:
-    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 3650
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 3800
 
 
 @pytest.mark.costly(6)
@@ -149,7 +149,7 @@ def test_unused_classes_are_left_out(name: str) -> None:
     text = "".join(flat(name).files.values())
     config = CONFIGS[name]
     used = {
-        "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
+        "RMSNorm": "rms", "GLU": "glu", "MixtureOfExperts": "moe", "Experts": "moe", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
         "ImagePosition": "sinusoidal_2d", "QueryPosition": "object_queries", "FeatureMapFrontend": "feature_map",
         "GRU": "gru", "LSTM": "lstm", "AdditiveAlignment": "additive", "MaxoutReadout": "maxout",
     }  # fmt: skip
