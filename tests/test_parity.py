@@ -213,7 +213,8 @@ def check_files(row: Row, dtype: torch.dtype, size: str, folder: Path) -> None:
     options = {"dtype": "auto", **row.options}
     stored = type(official).from_pretrained(folder / "official", **options)
     assert_identical(type(back).from_pretrained(folder / "back", **options), stored)
-    assert {weight.dtype for weight in ours.parameters()} == {dtype}
+    # Weights of routers are loaded in single precision where theirs are.
+    assert {weight.dtype for name, weight in ours.named_parameters() if not name.endswith("mlp.gate.weight")} == {dtype}
     assert (len(list((folder / "back").glob("*.safetensors"))) > 1) == (size == "8KB")
 
 

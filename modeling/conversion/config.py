@@ -245,7 +245,8 @@ def flat(config: PreTrainedConfig) -> Values:
     """Return all fields of a config; those of a part under `part.field`, of a part in it under `part.part.field`."""
     values: Values = {}
     own, parts = vars(config), config.sub_configs
-    for name, value in config.to_dict().items():
+    unsaved = {name: own[name] for name in declared(type(config)) & own.keys()}
+    for name, value in (unsaved | config.to_dict()).items():
         if name not in own:  # a field of a part, repeated for other programs
             continue
         part = getattr(config, name) if name in parts else None
@@ -253,7 +254,7 @@ def flat(config: PreTrainedConfig) -> Values:
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
         if (
-            name.rpartition(".")[2] in ("pattern", "position")
+            name.rpartition(".")[2] in ("pattern", "position", "feed_forward")
             and isinstance(values[name], list)
             and len(set(values[name])) == 1
         ):

@@ -20,6 +20,7 @@ from ..base import QkvPreTrainedModel
 from ..position.relative import RotaryPosition
 from .config import Conversion
 from .decoder import DECODERS
+from .decoder_experts import DECODERS_OF_EXPERTS
 from .decoder_gpt import DECODERS_LIKE_GPT
 from .decoder_llama import DECODERS_LIKE_LLAMA
 from .decoder_normed import DECODERS_WITH_OTHER_NORMS
@@ -40,7 +41,7 @@ MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of our
 # Of architectures that are one model, the older stands before the younger.
 TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
 CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS)
-CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS)
+CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS, *DECODERS_OF_EXPERTS)
 ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
@@ -251,6 +252,8 @@ def built(
     backend = backend if model_class._supports_sdpa else "eager"
     backends = dict.fromkeys(("", *(part for part in config.sub_configs if part != "backbone_config")), backend)
     options = {"dtype": like.dtype, "attn_implementation": backends}
+    if like.config._experts_implementation == "eager":  # products of groups are the default
+        options["experts_implementation"] = "eager"
     dtypes = {name: weight.dtype for name, weight in weights.items()}
     model, unplaced = filled(model_class, type(like).__name__, config, weights, computed, **options)
     check_tensors_placed(type(like).__name__, model_class.__name__, unplaced)

@@ -37,7 +37,7 @@ def with_router_losses(
     loss of large logits is that of one big batch where its parts have as many tokens for each target; the loss of
     uneven loads is a product of two means, and asks for evenness inside of each part, which is more.
     """
-    if "router_logits" not in outputs:
+    if not outputs.get("router_logits"):
         return output
     (labels, mask, items), config, routes = targets, model.config, outputs["router_logits"]
     uneven, large = router_losses(routers_of(model), routes, real_places(mask, outputs["last_hidden_state"]))

@@ -21,7 +21,7 @@ from qkv.modeling.conversion.convert import CONVERSIONS, from_transformers
 from qkv.modeling.position.absolute import LearnedPosition
 from qkv.modeling.position.relative import T5Position
 from qkv.scripts.lab.benchmarking.plain_decoder import PlainDecoder
-from qkv.scripts.publishing.card.model import changed
+from qkv.scripts.publishing.card.model import changed, defaults_of
 
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 OFFICIAL = {row.class_name: row for row in ROWS if not row.name}
@@ -43,7 +43,7 @@ def built(code: str) -> Any:
 
 def words(config: QkvConfig) -> dict[str, Any]:
     """The fields that differ from the defaults and are no numbers, those of parts under `part.field`."""
-    differences = changed(config.to_dict(), type(config)().to_dict())
+    differences = changed(config.to_dict(), defaults_of(type(config)))
     parts = {
         f"{part}.{name}": value for part in config.sub_configs for name, value in differences.pop(part, {}).items()
     }

@@ -1,6 +1,6 @@
 """Describe the model that a card is about: its classes here and in transformers, its form, and its addresses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
@@ -98,7 +98,12 @@ def differences(config: Config) -> Config:
     if kind not in CONFIG_MAPPING:
         raise ValueError(f"model_type={kind!r} is known neither to qkv nor to transformers {transformers.__version__}")
     config_class: type[PreTrainedConfig] = CONFIG_MAPPING[kind]
-    return changed(config, config_class().to_dict())
+    return changed(config, defaults_of(config_class))
+
+
+def defaults_of(config_class: type[PreTrainedConfig]) -> Config:
+    """Return the defaults of a config, of fields too that are saved only where they are read."""
+    return {field.name: field.default for field in fields(config_class)} | config_class().to_dict()
 
 
 def changed(values: Config, defaults: Config) -> Config:

@@ -98,7 +98,9 @@ class Row:
         model = model_class._from_config(self.config(), attn_implementation="eager", **self.options).eval()
         stored = {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
         buffers = [
-            buffer for name, buffer in stored.items() if ".backbone." in f".{name}" or name == "final_logits_bias"
+            buffer
+            for name, buffer in stored.items()
+            if ".backbone." in f".{name}" or name.endswith(("final_logits_bias", "e_score_correction_bias"))
         ]
         with torch.no_grad():
             for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
@@ -134,6 +136,8 @@ class Row:
         for _ in range(self.convolutions if name.startswith("encoder") else 0):
             mask = mask[:, ::2]
         mask = mask.flatten(0, -2).bool()
+        if name.startswith("router_logits"):
+            return value[mask.flatten()]
         value = dense(value, mask.shape[-1]) if "attentions" in name and value.ndim == 5 else value
         if self.family.windowed and name.startswith(("attentions", "encoder_attentions")):
             marks = inputs["global_attention_mask"].flatten(0, -2).bool() & mask
