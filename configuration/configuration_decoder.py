@@ -22,6 +22,7 @@ class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
         head_act: Activation of that linear map. None is `hidden_act`.
         head_bias: Whether it has a bias.
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
+        attention_sinks: Whether each head has a learned logit beside those of keys, so it may read nothing (GPT-OSS).
         cross_attention: Whether each layer attends to the output of an encoder.
         label_smoothing: Probability that the loss moves from the right token to all of them evenly; not read by TRL.
     """
@@ -54,6 +55,7 @@ class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
     head_act: ActivationName | None = None
     head_bias: bool = True
     lm_head_bias: bool = False
+    attention_sinks: bool = False
     cross_attention: bool = False
     classifier_dropout: float | int = rate()
     label_smoothing: float | int = rate()
@@ -73,6 +75,11 @@ class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
             raise ValueError(f"{beside[0]}={getattr(self, beside[0])} is for decoders alone, got cross_attention=True")
         if self.lm_head_transform and self.embedding_size != self.hidden_size:
             raise ValueError(f"lm_head_transform=True needs embedding_size={self.embedding_size} to be hidden_size")
+
+    def validate_sinks(self) -> None:
+        """Check that attention has scores, to which a sink adds one."""
+        if self.attention_sinks and self.kernel != "softmax":
+            raise ValueError(f"attention_sinks=True needs kernel='softmax', got kernel={self.kernel!r}")
 
     @property
     def rotary_dim(self) -> int:

@@ -61,13 +61,13 @@ class ExpertsConfig(BranchConfig):
         return words if isinstance(words, list) else [words] * self.num_hidden_layers
 
     def to_dict(self) -> Fields:
-        """Return all fields; those of mixtures, where there is none, only if they were set."""
+        """Return all fields; those of mixtures and sinks, without a mixture, only if they were set."""
         values = super().to_dict()
         if "moe" in self.layer_feed_forwards:
             return values
         others = {each.name for each in fields(BranchConfig)}
         unset: Fields = {each.name: each.default for each in fields(ExpertsConfig) if each.name not in others}
-        unset["moe_intermediate_size"] = values.get("intermediate_size")
+        unset |= {"moe_intermediate_size": values.get("intermediate_size"), "attention_sinks": False}
         return {name: value for name, value in values.items() if name not in unset or value != unset[name]}
 
     @property

@@ -45,6 +45,7 @@ class StackConfig(AttentionConfig):
     final_dropout = 0.0
     layer_scale = None
     parallel_residual = False
+    attention_sinks = False
 
     intermediate_size: Derived = at_least(1, follows=lambda config: 4 * config.hidden_size)
     hidden_act: ActivationName = "gelu"
@@ -78,6 +79,7 @@ class StackConfig(AttentionConfig):
         if by_head:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
         joined = self.query_key_norm in ("each_head", "width")
+        joined = joined or self.attention_sinks
         whole = joined or self.position_word in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS
         readers = [] if whole else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []

@@ -5,6 +5,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
@@ -12,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
 from .context import NO_CONTEXT, LayerContext, Projected
-from .kernel import by_mask, eager_attention, score_bias
+from .kernel import by_mask, eager_attention, score_bias, with_sinks
 from .normalization import QUERY_KEY_NORMS
 from .position.hooks import apply_rotation
 
@@ -97,13 +98,22 @@ class Attention(nn.Module):
 class SelfAttention(Attention):
     """Read from the same sequence; keys and values of earlier calls come from the cache.
 
-    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762
+    A learned logit of each head beside those of keys, its sink, lets a token read nothing (`attention_sinks`).
+
+    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762; sinks: OpenAI 2025, gpt-oss model card, §2.2,
+        https://arxiv.org/abs/2508.10925
     Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__(config, layer_index)
         self.is_causal = config.causal
+        self.sinks = nn.Parameter(torch.empty(config.num_attention_heads)) if config.attention_sinks else None
+
+    def init_parameters(self, std: float) -> None:
+        """Start with small sinks."""
+        if self.sinks is not None:
+            init.normal_(self.sinks, std=std)
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         dropout, window = self.dropout, self.sliding_window
@@ -114,7 +124,7 @@ class SelfAttention(Attention):
         bias = score_bias(context.position.bias, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
-        attend = by_mask(attend, context.mask)
+        attend = by_mask(attend if self.sinks is None else with_sinks(attend, self.sinks), context.mask)
         mixed, weights = attend(
             self, query, key, value, context.mask, scaling=self.scaling, position_bias=bias, **options
         )

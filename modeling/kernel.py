@@ -34,9 +34,10 @@ def eager_attention(
     dropout: float = 0.0,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Compute softmax(q k^T * scaling + bias) v, the only backend that can return the weights.
+    """Compute softmax(q k^T * scaling + bias) v, the only backend that can return the weights; `s_aux` are sinks (H,).
 
     A bound on scores (`softcap`) comes before their bias, as in flex attention.
 
@@ -54,7 +55,10 @@ def eager_attention(
     elif attention_mask is not None:
         scores = scores + attention_mask
     precise = torch.promote_types(scores.dtype, torch.float32)
-    weights = F.dropout(scores.softmax(-1, dtype=precise).to(query.dtype), dropout, module.training)
+    if s_aux is not None:
+        scores = torch.cat((scores, s_aux.to(scores)[:, None, None].expand(len(scores), -1, scores.shape[2], 1)), -1)
+    weights = scores.softmax(-1, dtype=precise).to(query.dtype)[..., : key.shape[2]]
+    weights = F.dropout(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
@@ -72,6 +76,35 @@ def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
         return partial(mask.attend, attend)
     dense_flex = isinstance(mask, Tensor) and attend is ALL_ATTENTION_FUNCTIONS.get("flex_attention")
     return partial(attend_by_bias, attend) if dense_flex else attend
+
+
+def with_sinks(attend: AttentionFunction, sinks: Tensor) -> AttentionFunction:
+    """Return an attention function with a logit more for each head (H,), which those but sdpa's take as an option."""
+    is_sdpa = attend is ALL_ATTENTION_FUNCTIONS.get("sdpa")
+    return partial(attend_beside_sink, attend, sinks) if is_sdpa else partial(attend, s_aux=sinks)
+
+
+def attend_beside_sink(
+    attend: AttentionFunction,
+    sinks: Tensor,
+    module: nn.Module,
+    *heads: Tensor,
+    position_bias: Tensor | None = None,
+    **options: object,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with a key and a value of zeros more, whose score is the sink.
+
+    Shapes: sinks (H,), (B, H, T, K), 2 x (B, G, S, K), mask and bias (B or 1, H or 1, T or 1, S) -> (B, T, H, K)
+    """
+    query, key, value, mask = heads
+    shape = (*query.shape[:3], key.shape[2])
+    if mask is None and module.is_causal and shape[2] > 1:  # without a mask sdpa would hide the last key, too
+        mask = torch.ones(shape[2:], dtype=torch.bool, device=query.device).tril()[None, None]
+    mask = None if mask is None else F.pad(mask, (0, 1), value=float(mask.dtype == torch.bool))
+    bias = query.new_zeros(()) if position_bias is None else position_bias
+    bias = torch.cat((bias.expand(shape), sinks.to(query)[:, None, None].expand(*shape[:3], 1)), -1)
+    key, value = (F.pad(each, (0, 0, 0, 1)) for each in (key, value))
+    return attend(module, query, key, value, mask, position_bias=bias, **options)
 
 
 def attend_by_bias(
@@ -140,6 +173,8 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         raise ValueError(f"{where} ignores attn_logit_softcapping; use {right}")
     if config.causal and not paged and implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         check_head_of_engine(config, where)
+    if config.attention_sinks:
+        raise ValueError(f"{where} ignores attention_sinks=True; use {right}")
     if config.kernel in STATE_KERNELS:
         raise ValueError(f"{where} ignores kernel={config.kernel!r}; use {right}")
     if paged or not takes_mask(implementation):

@@ -1,4 +1,4 @@
-"""Conversion of mixtures of experts, as tables: Mixtral, Qwen2-MoE, Qwen3-MoE, dots.llm1, GLM-4.5 and Ernie 4.5 MoE.
+"""Conversion of mixtures of experts, as tables: Mixtral, Qwen-MoE, dots.llm1, GLM-4.5, Ernie 4.5 MoE and GPT-OSS.
 
 In training, ours adds the loss of uneven loads whenever its weight is set, stock if `output_router_logits` is True. Its
 loads are those of the experts that were chosen; stock chooses again by a softmax alone, for Ernie without the bias.
@@ -171,5 +171,14 @@ ERNIE_MOE = replace(
     heads=COMMON[:2],
     inert="moe_norm_min",
 )
+GPT_OSS = replace(
+    MIXTRAL,
+    model_type="gpt_oss",
+    fields={**LLAMA.fields, "pattern": LAYER_PATTERN},
+    words={**LLAMA_WORDS, "feed_forward": "moe", "mlp_bias": True, "attention_sinks": True},
+    rows=ROWS["gpt_oss"],
+    heads=(*COMMON, SCORED_TOKENS),
+    inert="initial_context_length experts_per_token",  # second names in files
+)
 
-DECODERS_OF_EXPERTS = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, DOTS1, GLM4_MOE, ERNIE_MOE)
+DECODERS_OF_EXPERTS = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, DOTS1, GLM4_MOE, ERNIE_MOE, GPT_OSS)

@@ -143,11 +143,28 @@ def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
     return tensors
 
 
-TRANSPOSE, LOWER, LIFT = each(Tensor.t), each(lambda tensor: tensor[0]), each(lambda tensor: tensor[None])
+def transposed(tensor: Tensor) -> Tensor:
+    """Exchange inputs and outputs, of each expert where a tensor has several; biases stay."""
+    return tensor.transpose(-1, -2) if tensor.ndim > 1 else tensor
+
+
+def pairs_apart(tensor: Tensor) -> Tensor:
+    """Put first components of the last dimension before second ones: (0, 1, 2, 3) -> (0, 2, 1, 3)."""
+    return tensor.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def pairs_together(tensor: Tensor) -> Tensor:
+    """Put the components of a pair beside each other: (0, 2, 1, 3) -> (0, 1, 2, 3)."""
+    return tensor.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+
+
+TRANSPOSE, LOWER, LIFT = each(transposed), each(lambda tensor: tensor[0]), each(lambda tensor: tensor[None])
 # The change when reading theirs, and its inverse when writing.
 CHANGES: dict[str, tuple[Change, Change]] = {
     # GPT-2's Conv1D has inputs first; biases stay.
     "transpose": (TRANSPOSE, TRANSPOSE),
+    # A gate and the units it scales, in turn.
+    "deinterleave": (each(pairs_apart), each(pairs_together)),
     "split": (split, fuse),
     # Query heads, key-value heads, groups.
     "qkv": (split_heads, fuse_heads),

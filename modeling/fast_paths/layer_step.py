@@ -211,6 +211,7 @@ def is_ours(config: StackConfig, layer: nn.Module) -> bool:
     ours = (SelfAttention, CrossAttention, *FEED_FORWARDS.values(), Residual)
     known = type(layer) in LAYERS.values() and all(type(each) in ours for each in layer.children())
     stock = all(type(each) is nn.Linear for name, each in layer.named_modules() if name.endswith("_proj"))
+    stock = stock and not config.attention_sinks
     return known and stock and all(map(is_bare, layer.modules())) and not layer.training and asks_no_more(config)
 
 

@@ -121,6 +121,7 @@ def kernel_of(config: StackConfig, device: torch.device, dtype: torch.dtype, *, 
         and config.position_word not in BIAS_POSITIONS
         and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
         and not config.num_global_tokens
+        and not config.attention_sinks
         and config.head_dim % 8 == 0
         and config.head_dim <= WIDEST
         and not (training and (config.attention_dropout or config.drop_path_rate))

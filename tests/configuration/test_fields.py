@@ -89,7 +89,9 @@ def out_of_bounds(draw: Any) -> Mistake:
     field = draw(st.sampled_from(FIELDS[kind]))
     number = draw(st.sampled_from([-1, 0, -0.5, 1.0, math.nan, math.inf]))
     assume(admits(field.type, number) and not field.name.endswith("_token_id") and field.name not in SIGNED)
-    share = isinstance(field.default, float) and field.name.endswith(("dropout", "drop", "rate", "prob", "smoothing"))
+    share = isinstance(field.default, float) and field.name.endswith(
+        ("dropout", "drop", "rate", "prob", "smoothing", "coef")
+    )
     allowed = number == 0 and (share or field.name in COUNTS) or number == 1.0 and not share
     assume(not allowed and not field.name.endswith("coefficient"))
     return Mistake(kind, field.name, number, (f"{field.name}={number!r}",))

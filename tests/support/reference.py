@@ -355,12 +355,13 @@ def softmax(scores):
     return exponentials / exponentials.sum()
 
 
-def attention(q, k, v, scale=None, visible=None, bias=None, softcap=None):
+def attention(q, k, v, scale=None, visible=None, bias=None, softcap=None, sinks=None):
     """Mix values by softmax(q·k * scale + bias) over the visible keys: -> (B, H, T, K), weights (B, H, T, S).
 
     With `softcap` a bound is approached before the bias: c·tanh(q·k * scale / c) (Gemma Team 2024, Gemma 2, §2).
-    Query head h reads key-value head h // (H/G). A query that sees nothing gives zeros.
-    Source: Vaswani et al. 2017, §3.2.1, eq. 1; groups: Ainslie et al. 2023, GQA, §2.2
+    Query head h reads key-value head h // (H/G). A query that sees nothing gives zeros. A sink (H,) is the score of a
+    key more, whose value is zero.
+    Source: Vaswani et al. 2017, §3.2.1, eq. 1; groups: Ainslie et al. 2023, GQA, §2.2; sinks: OpenAI 2025, §2.2
     Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K), bias (B or 1, H or 1, T, S), visible(b, t, s) -> bool
     """
     batch, heads, queries, head_dim = q.shape
@@ -374,7 +375,8 @@ def attention(q, k, v, scale=None, visible=None, bias=None, softcap=None):
         row = q.new_zeros(k.shape[2])
         if seen:
             scores = soft_cap((k[b, g, seen] * q[b, h, t]).sum(-1) * scale, softcap) + bias[b, h, t, seen]
-            row = row.index_put((torch.tensor(seen),), softmax(scores))
+            scores = scores if sinks is None else torch.cat((scores, sinks[h : h + 1]))
+            row = row.index_put((torch.tensor(seen),), softmax(scores)[: len(seen)])
         weights.append(row)
         outputs.append((row[:, None] * v[b, g]).sum(0))
     return (
