@@ -173,10 +173,9 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         raise ValueError(f"{where} ignores attn_logit_softcapping; use {right}")
     if config.causal and not paged and implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         check_head_of_engine(config, where)
-    if config.attention_sinks:
-        raise ValueError(f"{where} ignores attention_sinks=True; use {right}")
-    if config.kernel in STATE_KERNELS:
-        raise ValueError(f"{where} ignores kernel={config.kernel!r}; use {right}")
+    if config.kernel in STATE_KERNELS or config.attention_sinks:
+        ignored = "attention_sinks=True" if config.attention_sinks else f"kernel={config.kernel!r}"
+        raise ValueError(f"{where} ignores {ignored}; use {right}")
     if paged or not takes_mask(implementation):
         check_maskless(config, where, right)
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 RELEASES = "transformers>=5.23,<5.25"
 PRIVATE = {
     "GenerationMixin": "_get_logits_processor _prepare_cache_for_generation _prepare_decoder_input_ids_for_generation",
-    "PreTrainedConfig": "_attn_implementation _output_attentions",
+    "PreTrainedConfig": "_attn_implementation _experts_implementation _output_attentions",
     "PreTrainedModel": "_can_compile_fullgraph _can_record_outputs _can_set_experts_implementation _fsdp_plan "
     "_init_weights _initialize_missing_keys _keep_in_fp32_modules _keep_in_fp32_modules_strict _no_split_modules "
     "_pp_plan _skip_keys_device_placement _supports_attention_backend "

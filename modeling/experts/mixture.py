@@ -39,7 +39,8 @@ class Router(nn.Module):
 
     def __init__(self, config: ExpertsConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.count, self.scale = config, config.num_experts_per_tok, config.routed_scaling_factor
+        self.normed, self.free = config.norm_topk_prob, config.topk_group == config.n_group
         self.weight = nn.Parameter(torch.empty(config.num_experts, config.hidden_size))
         self.bias = nn.Parameter(torch.empty(config.num_experts)) if config.mlp_bias else None
         self.score = ROUTERS[config.router]
@@ -49,27 +50,32 @@ class Router(nn.Module):
         self.chosen: Tensor | None = None
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if torch.is_autocast_enabled(hidden.device.type):
+            with torch.autocast(hidden.device.type, enabled=False):
+                return self(hidden)
         precise = torch.promote_types(hidden.dtype, torch.float32)
-        with torch.autocast(hidden.device.type, enabled=False):
-            bias = None if self.bias is None else self.bias.to(precise)
-            logits = F.linear(hidden.to(precise), self.weight.to(precise), bias)
+        bias = None if self.bias is None else self.bias.to(precise)
+        logits = F.linear(hidden.to(precise), self.weight.to(precise), bias)
         scores = self.score(logits)
-        index = self.choice(scores)
-        weights = scores.gather(-1, index)
-        if self.config.norm_topk_prob:
+        if self.free and self.e_score_correction_bias is None:
+            weights, index = scores.topk(self.count)
+        else:
+            index = self.choice(scores)
+            weights = scores.gather(-1, index)
+        if self.normed:
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=LEAST)
-        return logits, weights * self.config.routed_scaling_factor, index
+        return logits, weights if self.scale == 1 else weights * self.scale, index
 
     def choice(self, scores: Tensor) -> Tensor:
         """Choose the experts of tokens: (N, E) -> (N, k)."""
         config, bias = self.config, self.e_score_correction_bias
         scores = scores.detach() if bias is None else scores.detach() + bias
-        if config.topk_group < config.n_group:
+        if not self.free:
             groups = scores.unflatten(-1, (config.n_group, -1))
             kept = groups.topk(2).values.sum(-1).topk(config.topk_group).indices
             hidden = torch.ones(groups.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, kept, 0)
             scores = groups.masked_fill(hidden[..., None], -torch.inf).flatten(-2)
-        return scores.topk(config.num_experts_per_tok).indices
+        return scores.topk(self.count).indices
 
     def init_parameters(self, std: float) -> None:
         """Start with small weights, and without biases."""
@@ -162,7 +168,10 @@ class MixtureOfExperts(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         rows = hidden.reshape(-1, hidden.shape[-1])
         _, weights, index = self.gate(rows)
-        mixed = self.experts(rows, index, weights).view(hidden.shape)
+        return self.with_shared(self.experts(rows, index, weights).view(hidden.shape), hidden)
+
+    def with_shared(self, mixed: Tensor, hidden: Tensor) -> Tensor:
+        """Add the output of the expert that all tokens share, where there is one: 2 x (..., D) -> (..., D)."""
         if self.shared_expert is None:
             return mixed
         shared = self.shared_expert(hidden)

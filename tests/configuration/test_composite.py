@@ -17,8 +17,9 @@ from qkv.configuration.configuration_stack import BranchConfig
 
 COMPOSITES = [config_class for config_class in CONFIGS if config_class.sub_configs]
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
-# Fields that are saved where there is a mixture.
+# Fields that are saved where they are set.
 MIXTURE = {field.name for field in fields(ExpertsConfig)} - {field.name for field in fields(BranchConfig)}
+MIXTURE |= {"attention_sinks"}
 each_composite = pytest.mark.parametrize("config_class", COMPOSITES, ids=lambda kind: kind.__name__)
 
 
@@ -93,10 +94,6 @@ def test_defaults_of_parts() -> None:
 
 
 SIZES = {"hidden_size": 16, "vocab_size": 60, "num_hidden_layers": 2}
-
-
-# Fields that are saved with a mixture of experts.
-MIXTURE = {field.name for field in fields(ExpertsConfig)} - {field.name for field in fields(BranchConfig)}
 
 
 @pytest.mark.parametrize("config_class", [QkvEncoderDecoderConfig, qkv.QkvSpeechEncoderDecoderConfig])
