@@ -1,13 +1,125 @@
 """Decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen, and the decoder half of an encoder-decoder."""
 
-from typing import ClassVar
+from dataclasses import fields
+from typing import ClassVar, cast
 
-from .axes import ActivationName, FrontendName
+from .axes import ActivationName, FeedForwardName, FrontendName, RouterName
 from .configuration_base import auto_classes_of
-from .configuration_experts import ExpertsConfig
-from .configuration_stack import TextGridConfig
+from .configuration_stack import BranchConfig, TextGridConfig
 from .earlier_names import root_of_width
 from .fields import Derived, Fields, at_least, positive, rate, size_of
+
+
+class ExpertsConfig(BranchConfig):
+    """Configure the feed-forward networks of a decoder, which may be mixtures of experts.
+
+    Args:
+        feed_forward: Kind of feed-forward network, one word for all layers or a list with one for each: `mlp`, two
+            linear maps; `glu`, a third gates the first (Llama); `moe`, several gated networks of which a router chooses
+            a few for each token (Mixtral).
+        num_experts: Number of experts of a mixture.
+        num_experts_per_tok: Number of experts that a token is sent to.
+        moe_intermediate_size: Width inside an expert. None is `intermediate_size`.
+        shared_expert_intermediate_size: Width inside an expert that every token is sent to. 0 is no such expert.
+        shared_expert_gate: Whether a sigmoid of the token scales the output of the shared expert (Qwen2-MoE).
+        router: Scores of the experts: `softmax`, shares of one (Mixtral); `sigmoid`, each by itself (DeepSeek-V3).
+        norm_topk_prob: Whether the weights of the chosen experts are divided by their sum.
+        routed_scaling_factor: Factor on the weights of the chosen experts.
+        score_correction_bias: Whether a bias that no gradient trains is added to scores for the choice alone;
+            `balance_experts` moves it after each step of training.
+        n_group: Number of groups of experts, of which the best `topk_group` are chosen first.
+        topk_group: Number of groups that a token may choose experts from.
+        swiglu_alpha: Factor inside the sigmoid of a gate, gate * sigmoid(alpha * gate) * (up + 1). None is
+            `hidden_act(gate) * up` (GPT-OSS has 1.702).
+        swiglu_limit: Largest value of such a gate, and largest size of what it scales. None is no limit.
+        router_aux_loss_coef: Weight of the loss of uneven loads, in training of a language model.
+        router_z_loss_coef: Weight of the loss of large logits of routers, in training of a language model.
+        output_router_logits: Whether a language model returns the logits of its routers, and adds their losses in
+            evaluation, too.
+    """
+
+    feed_forward: FeedForwardName | list[FeedForwardName] = "mlp"  # type: ignore[assignment]  # words of other stacks
+    num_experts: int = at_least(1, 8)
+    num_experts_per_tok: int = at_least(1, 2)
+    moe_intermediate_size: Derived = size_of("intermediate_size")
+    shared_expert_intermediate_size: int = at_least(0, 0)
+    shared_expert_gate: bool = False
+    router: RouterName = "softmax"
+    norm_topk_prob: bool = True
+    routed_scaling_factor: float | int = positive(1.0)
+    score_correction_bias: bool = False
+    n_group: int = at_least(1, 1)
+    topk_group: int = at_least(1, 1)
+    swiglu_alpha: float | int | None = positive()
+    swiglu_limit: float | int | None = positive()
+    router_aux_loss_coef: float | int = rate()
+    router_z_loss_coef: float | int = rate()
+    output_router_logits: bool = False
+
+    @property
+    def layer_feed_forwards(self) -> list[FeedForwardName]:
+        """The kind of feed-forward network of each layer."""
+        words = self.feed_forward
+        return words if isinstance(words, list) else [words] * self.num_hidden_layers
+
+    def to_dict(self) -> Fields:
+        """Return all fields; those of mixtures and sinks, without a mixture, only if they were set."""
+        values = super().to_dict()
+        if "moe" in self.layer_feed_forwards:
+            return values
+        others = {each.name for each in fields(BranchConfig)}
+        unset: Fields = {each.name: each.default for each in fields(ExpertsConfig) if each.name not in others}
+        unset |= {"moe_intermediate_size": values.get("intermediate_size"), "attention_sinks": False}
+        return {name: value for name, value in values.items() if name not in unset or value != unset[name]}
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """Plan of tensor parallelism; experts with biases, which each process would add, are not split."""
+        plan = cast("dict[str, str]", super().base_model_tp_plan)
+        if "moe" not in self.layer_feed_forwards:
+            return plan
+        shared = ("up_proj", "down_proj", "gate_proj") if self.shared_expert_intermediate_size else ()
+        styles = {f"shared_expert.{name}": "rowwise" if name == "down_proj" else "colwise" for name in shared}
+        if not self.mlp_bias:
+            styles |= {"experts.gate_up_proj": "packed_colwise", "experts.down_proj": "rowwise"}
+            styles |= {"experts": "moe_tp_experts"}
+        return plan | {f"layers.*.mlp.{name}": style for name, style in styles.items()}
+
+    @property
+    def base_model_ep_plan(self) -> dict[str, str] | None:  # type: ignore[override]
+        """Plan of expert parallelism: each process has some of the experts, and is sent the tokens that chose them."""
+        if "moe" not in self.layer_feed_forwards:
+            return None
+        names = [f"{name}{end}" for name in ("gate_up_proj", "down_proj") for end in ("", "_bias")]
+        split = [f"experts.{name}" for name in names if self.mlp_bias or not name.endswith("_bias")]
+        styles = {**dict.fromkeys(split, "grouped_gemm"), "experts": "ep_dispatch_experts"}
+        return {f"layers.*.mlp.{name}": style for name, style in styles.items()}
+
+    def validate_experts(self) -> None:
+        """Check that each layer has a feed-forward network, and that routers can choose as many experts as asked."""
+        words, count = self.layer_feed_forwards, self.num_hidden_layers
+        if len(words) != count:
+            raise ValueError(f"feed_forward={words} has {len(words)} words for num_hidden_layers={count}")
+        if "moe" not in words:
+            return
+        experts, groups, kept = self.num_experts, self.n_group, self.topk_group
+        if experts % groups or kept > groups or (groups > 1 and experts // groups < 2):
+            rule = f"must divide num_experts={experts} into groups of at least 2, and reach topk_group={kept}"
+            raise ValueError(f"n_group={groups} {rule}")
+        if self.num_experts_per_tok > kept * (experts // groups):
+            most = f"the {kept * (experts // groups)} experts that a token may choose from"
+            raise ValueError(f"num_experts_per_tok={self.num_experts_per_tok} exceeds {most}")
+        check_unmixed(self)
+
+
+def check_unmixed(config: ExpertsConfig) -> None:
+    """Raise ValueError where a mixture of experts would ignore a field, or a memory would need losses of its own."""
+    unread = {"activation_dropout": 0, "layerdrop": 0, "float16_clamp": None, "cross_attention": False}
+    for name, needed in unread.items():
+        if (value := getattr(config, name, needed)) != needed:
+            raise ValueError(f"feed_forward='moe' needs {name}={needed}, got {value!r}")
+    if config.shared_expert_gate and not config.shared_expert_intermediate_size:
+        raise ValueError("shared_expert_gate=True scales a shared expert; set shared_expert_intermediate_size")
 
 
 class QkvDecoderConfig(ExpertsConfig, TextGridConfig):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.integrations.moe import use_experts_implementation
 
-from ...configuration.configuration_experts import ExpertsConfig
+from ...configuration.configuration_decoder import ExpertsConfig
 from ..feed_forward import GLU, make_activation
 
 # Scores of experts, from logits (N, E).

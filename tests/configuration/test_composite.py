@@ -12,7 +12,7 @@ import tiny
 from qkv import QkvDecoderConfig, QkvEncoderDecoderConfig
 from qkv.configuration import CONFIGS
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.configuration.configuration_experts import ExpertsConfig
+from qkv.configuration.configuration_decoder import ExpertsConfig
 from qkv.configuration.configuration_stack import BranchConfig
 
 COMPOSITES = [config_class for config_class in CONFIGS if config_class.sub_configs]

@@ -47,7 +47,7 @@ def test_backend(backend: str, name: str, biased: bool, groups: int) -> None:
     mixed, weights = attend(
         module, query, key, value, given, scaling=0.7, dropout=0.0, position_bias=bias if biased else None
     )
-    expected, shares = reference.attention(query, key, value, 0.7, visible, bias if biased else None, sinks)
+    expected, shares = reference.attention(query, key, value, 0.7, visible, bias if biased else None, sinks=sinks)
     assert_same(mixed.transpose(1, 2), expected, query, key, value, sinks, *([bias] if biased else []))
     if weights is not None:
         assert (weights - shares).abs().max() <= EXACT and (weights.sum(-1) < 1).all()
