@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, S memory, D hidden_size.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -25,6 +27,9 @@ class Layer(GradientCheckpointingLayer):
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
 
+    # Whether the feed-forward network has no norm of its own.
+    shares_norm: ClassVar[bool] = False
+
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__()
         self.self_attn = KERNELS[config.kernel](config, layer_index)
@@ -35,7 +40,7 @@ class Layer(GradientCheckpointingLayer):
             self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.layer_feed_forwards[layer_index]](config)
-        self.mlp_residual = Residual(config, layer_index, normed=config.parallel_residual != "shared_norm")
+        self.mlp_residual = Residual(config, layer_index, normed=not self.shares_norm)
         self.mlp_residual.clamp = config.float16_clamp
         self.layerdrop = config.layerdrop
 
@@ -73,6 +78,8 @@ class SharedNormLayer(Layer):
     Source: Wang & Komatsuzaki 2021, GPT-J-6B, its code, https://github.com/kingoflolz/mesh-transformer-jax
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
+
+    shares_norm = True
 
     def mlp_reads(self, hidden: Tensor, read: Tensor, after: Tensor, context: LayerContext) -> Tensor:
         return context.select(read)

@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, D hidden_size.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -82,11 +83,11 @@ class ZeroCenteredRMSNorm(RMSNorm):
 
     def forward(self, hidden: Tensor) -> Tensor:
         scaled = self.scaled(hidden)
-        return (scaled * one_plus(self.weight, scaled)).to(hidden.dtype)
+        return (scaled * one_plus(cast(Tensor, self.weight), scaled)).to(hidden.dtype)
 
     def init_parameters(self, std: float) -> None:
         """Start with a gain of 1."""
-        init.zeros_(self.weight)
+        init.zeros_(cast(Tensor, self.weight))
 
 
 class EachHeadNorm(nn.Module):
@@ -151,7 +152,7 @@ GAINS: dict[str, dict[str, Callable[..., nn.Module]]] = {
     "none": {word: partial(norm, gain=False) for word, norm in NORMS.items()},
 }
 # From a config and a number of heads, for queries or keys.
-QUERY_KEY_NORMS: dict[str, Callable[[StackConfig, int], nn.Module | None]] = {
+QUERY_KEY_NORMS: dict[str, Callable[[StackConfig, int], Any]] = {
     "none": leave_heads,
     "head": norm_of_heads,
     "each_head": EachHeadNorm,

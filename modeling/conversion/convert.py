@@ -24,7 +24,7 @@ from .decoder_experts import DECODERS_OF_EXPERTS
 from .decoder_gpt import DECODERS_LIKE_GPT
 from .decoder_llama import DECODERS_LIKE_LLAMA
 from .decoder_normed import DECODERS_WITH_OTHER_NORMS
-from .decoder_parallel import DECODERS_WITH_OTHER_ACTIVATIONS, DECODERS_WITH_PARALLEL_BRANCHES
+from .decoder_parallel import PARALLEL_DECODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_kin import ENCODER_KIN
@@ -41,7 +41,7 @@ MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of our
 # Of architectures that are one model, the older stands before the younger.
 TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
 CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS)
-CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS, *DECODERS_OF_EXPERTS)
+CAUSAL += (*PARALLEL_DECODERS, *DECODERS_OF_EXPERTS)
 ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING

@@ -21,8 +21,14 @@ EUROBERT = Architecture(
     {**LLAMA_WORDS, "type_vocab_size": 0, "lm_head_transform": False},
     ROWS["llama"],
     (
-        replace(MODEL, free=f"{POOLING} lm_head_bias"),
-        Head("ForMaskedLM", (("lm_head.decoder", "lm_head"),), fields={"lm_head_bias": "mlp_bias"}, free=POOLING),
+        replace(MODEL, free=f"{POOLING} lm_head_bias", inert="classifier_pooling"),
+        Head(
+            "ForMaskedLM",
+            (("lm_head.decoder", "lm_head"),),
+            fields={"lm_head_bias": "mlp_bias"},
+            free=POOLING,
+            inert="classifier_pooling",
+        ),
         Head(
             "ForSequenceClassification",
             (("model.pooler.dense", "dense"), *CLASSIFIER),
@@ -30,10 +36,10 @@ EUROBERT = Architecture(
             {"pooling": translated("classifier_pooling", {"bos": "dense"})},
             free="lm_head_bias",
         ),
-        Head("ForTokenClassification", CLASSIFIER, free=f"{POOLING} lm_head_bias"),
+        Head("ForTokenClassification", CLASSIFIER, free=f"{POOLING} lm_head_bias", inert="classifier_pooling"),
     ),
     prefix="model.",
-    inert="classifier_pooling pretraining_tp use_cache",
+    inert="pretraining_tp use_cache",
 )
 ESM_C = Architecture(
     "esmc",

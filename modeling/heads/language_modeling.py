@@ -38,7 +38,7 @@ def score_vocabulary(
     labels: Tensor | None,
     *,
     skip_logits: bool,
-    softcap: float | None = None,
+    softcap: Any = None,
     **options: Any,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return (loss or None, logits or None) of hidden states (B, T, D), with options of `negative_log_likelihood`.
