@@ -105,7 +105,7 @@ def divides_by_the_number_of_tokens(model, seen, output):
         output["logits"] = output.logits * count / count
 
 
-@plant("batch", "padding", "masked_content", "all_padding", "accumulation")
+@plant("batch", "padding", "masked_content", "all_padding", "accumulation", "generate_padded")
 def mean_of_the_batch(model, seen, output):
     output["logits"] = output.logits + 0.3 * output.logits.mean(0, keepdim=True)
 
