@@ -123,10 +123,16 @@ def test_an_editable_install_is_imported_beside_a_clone_called_qkv(tmp_path: Pat
     assert Path(done.stdout.strip()) == ROOT / "configuration" / "presets.py"
 
 
-def test_the_wheel_has_the_files_of_a_page() -> None:
-    folder = ROOT / "scripts" / "attention_view"
-    patterns = installation.SETTINGS["tool"]["setuptools"]["package-data"]["qkv.scripts.attention_view"]
-    assert {path for each in patterns for path in folder.glob(each)} == {*(folder / "page").iterdir()}
+def test_the_wheel_has_every_table_and_the_files_of_a_page() -> None:
+    shipped = {
+        path
+        for package, patterns in installation.SETTINGS["tool"]["setuptools"]["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)
+    }
+    tables = {path for folder in ("configuration", "modeling", "scripts") for path in (ROOT / folder).rglob("*.yaml")}
+    files = tables | {*(ROOT / "scripts" / "attention_view" / "page").iterdir()}
+    assert {path for path in files - shipped if "lab" not in path.parts} == set()
 
 
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
 from .config import Architecture, Codec, Fields, Head, Values, default, renames, translated
-from .weights import Rows
+from .weights import ROWS
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
 QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
@@ -32,24 +32,13 @@ GPT2 = Architecture(
         "attention_multiplier": translated("scale_attn_weights", {True: None, False: 1.0}),
     },
     {},
-    (
-        ("{embed_tokens,position.table,norm}", "{wte,wpe,ln_f}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "h.*.{ln_1,ln_2}"),
-        ("layers.*.self_attn.{q,k,v}_proj", "h.*.attn.c_attn", "transpose", "split"),
-        ("layers.*.self_attn.o_proj", "h.*.attn.c_proj", "transpose"),
-        ("layers.*.mlp.{up,down}_proj", "h.*.mlp.{c_fc,c_proj}", "transpose"),
-    ),
+    ROWS["gpt2"],
     (MODEL, Head("ForCausalLM", LANGUAGE_MODEL, theirs="LMHeadModel"), SCORED, TOKENS, ANSWERS),
     prefix="transformer.",
     # A summary is taken by GPT2DoubleHeadsModel only, which has no counterpart; n_ctx repeats n_positions.
     inert="n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
 )
 
-FAIRSEQ_LAYERS = (
-    ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{self_attn,final}_layer_norm"),
-    ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,out}_proj"),
-    ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
-)
 OPT = Architecture(
     "opt",
     QkvDecoderConfig,
@@ -67,31 +56,11 @@ OPT = Architecture(
         ),
     },
     {"position": "learned", "position_offset": 2, "norm_eps": 1e-5, "layerdrop": 0.0},
-    (
-        ("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,final_layer_norm}"),
-        ("{project_in,project_out}", "{project_in,project_out}"),
-        *FAIRSEQ_LAYERS,
-    ),
+    (*ROWS["opt"], *ROWS["fairseq_layers"]),
     (replace(MODEL, prefix="decoder."), *COMMON[1:], ANSWERS),
     prefix="model.decoder.",
     inert="activation_dropout",  # written by the first version, read by none
 )
-
-
-# A projection that has the query, key and value of one head after another.
-BY_HEAD = "qkv num_attention_heads num_key_value_heads num_key_value_heads"
-
-
-def megatron_rows(layer: str, attention: str) -> Rows:
-    """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
-    return (
-        ("layers.*.{self_attn,mlp}_residual.norm", f"{layer}.{{input,post_attention}}_layernorm"),
-        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", BY_HEAD),
-        ("layers.*.self_attn.o_proj", f"{layer}.{attention}.dense"),
-        ("layers.*.mlp.{up,down}_proj", f"{layer}.mlp.{{dense_h_to_4h,dense_4h_to_h}}"),
-    )
-
-
 BLOOM = Architecture(
     "bloom",
     QkvDecoderConfig,
@@ -102,10 +71,7 @@ BLOOM = Architecture(
         "max_position_embeddings": Codec("seq_length", read=lambda length, theirs: length or 2048),
     },
     {"position": "alibi", "embedding_norm": True, "hidden_act": "gelu_bloom"},
-    (
-        ("{embed_tokens,embed_norm,norm}", "{word_embeddings,word_embeddings_layernorm,ln_f}"),
-        *megatron_rows("h.*", "self_attention"),
-    ),
+    ROWS["bloom"],
     (*COMMON, TOKENS, ANSWERS),
     prefix="transformer.",
     # The ranks it was trained on, which matter to slow_but_exact alone; the rest was for Megatron.
@@ -129,7 +95,7 @@ GPT_NEOX = Architecture(
         **PARTIAL_ROPE,
     },
     {"position": "rope"},
-    (("{embed_tokens,norm}", "{embed_in,final_layer_norm}"), *megatron_rows("layers.*", "attention")),
+    ROWS["gpt_neox"],
     (*COMMON, TOKENS, ANSWERS),
     prefix="gpt_neox.",
     # It is causal whatever is_decoder says; the file of the 20B model has the others under a second name.
@@ -171,12 +137,7 @@ LLAMA = Architecture(
         **WHOLE_ROPE,
     },
     LLAMA_WORDS,
-    (
-        ("{embed_tokens,norm}", "{embed_tokens,norm}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{input,post_attention}_layernorm"),
-        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
-        ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj"),
-    ),
+    ROWS["llama"],
     (*COMMON, SCORED_TOKENS, replace(ANSWERS, prefix="transformer.")),
     prefix="model.",
     inert="max_sequence_length",  # repeats max_position_embeddings

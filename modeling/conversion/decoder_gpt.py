@@ -6,10 +6,8 @@ from ...configuration.configuration_decoder import QkvDecoderConfig
 from .config import Architecture, Codec, Values, default, renames, translated
 from .decoder import (
     ANSWERS,
-    BY_HEAD,
     COMMON,
     DROPOUT,
-    FAIRSEQ_LAYERS,
     GPT2,
     MODEL,
     PATTERNS,
@@ -18,6 +16,7 @@ from .decoder import (
     our_pattern,
     their_layers,
 )
+from .weights import ROWS
 
 # It has no norm after the last layer; its "gelu" is the approximation.
 GPT1 = replace(
@@ -29,7 +28,7 @@ GPT1 = replace(
         "hidden_act": translated("afn", {"gelu": "gelu_new", "swish": "silu", "silu": "silu", "relu": "relu"}),
     },
     words={"norm_first": False},
-    rows=(("{embed_tokens,position.table}", "{tokens_embed,positions_embed}"), *GPT2.rows[1:]),
+    rows=ROWS["gpt1"],
     heads=GPT2.heads[:3],
     # It decodes without a cache.
     free="use_cache",
@@ -60,11 +59,7 @@ GPT_NEO = replace(
         ),
     },
     words={"attention_multiplier": 1.0, "attention_bias": ["o_proj"]},
-    rows=(
-        *GPT2.rows[:2],
-        ("layers.*.self_attn.{q,k,v,o}_proj", "h.*.attn.attention.{q,k,v,out}_proj"),
-        ("layers.*.mlp.{up,down}_proj", "h.*.mlp.{c_fc,c_proj}"),
-    ),
+    rows=ROWS["gpt_neo"],
     heads=(*COMMON, TOKENS, ANSWERS),
     # It says the same as `attention_layers`.
     inert=f"attention_types {GPT2.inert}",
@@ -78,12 +73,7 @@ GPT_BIGCODE = replace(
             "multi_query", lambda one, theirs: 1 if one else theirs["n_head"], lambda heads, ours: heads == 1
         ),
     },
-    rows=(
-        *GPT2.rows[:2],
-        ("layers.*.self_attn.{q,k,v}_proj", "h.*.attn.c_attn", BY_HEAD),
-        ("layers.*.self_attn.o_proj", "h.*.attn.c_proj"),
-        ("layers.*.mlp.{up,down}_proj", "h.*.mlp.{c_fc,c_proj}"),
-    ),
+    rows=ROWS["gpt_bigcode"],
     heads=(*COMMON, TOKENS),
     # How single precision is kept in half, and how its first code ran.
     inert="attention_softmax_in_fp32 scale_attention_softmax_in_fp32 inference_runner max_batch_size pad_key_length "
@@ -101,13 +91,7 @@ MPT = Architecture(
         **{"attention_multiplier": "attn_config.softmax_scale", "residual_dropout": WHOLE, "attention_dropout": WHOLE},
     },
     {"position": "alibi", "attention_bias": False, "mlp_bias": False, "norm_bias": False},
-    (
-        ("{embed_tokens,norm}", "{wte,norm_f}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "blocks.*.{norm_1,norm_2}"),
-        ("layers.*.self_attn.{q,k,v}_proj", "blocks.*.attn.Wqkv", "split"),
-        ("layers.*.self_attn.o_proj", "blocks.*.attn.out_proj"),
-        ("layers.*.mlp.{up,down}_proj", "blocks.*.ffn.{up,down}_proj"),
-    ),
+    ROWS["mpt"],
     (*COMMON, TOKENS, ANSWERS),
     prefix="transformer.",
     # Stock code reads none of them.
@@ -123,7 +107,7 @@ BIOGPT = Architecture(
         "classifier_dropout": default("classifier_dropout", "hidden_dropout_prob"),
     },
     {"position_offset": 2, "norm_eps": 1e-5},
-    (("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,layer_norm}"), *FAIRSEQ_LAYERS),
+    (("{embed_tokens,position.table,norm}", "{embed_tokens,embed_positions,layer_norm}"), *ROWS["fairseq_layers"]),
     (MODEL, replace(COMMON[1], rows=(("lm_head.weight", "output_projection.weight"),)), SCORED, TOKENS),
     prefix="biogpt.",
     # Its norms have PyTorch's number.
@@ -147,7 +131,7 @@ XGLM = Architecture(
         "pad_token_id": Codec("pad_token_id", check_padding),
     },
     {"position": "sinusoidal_t2t", "position_offset": 2},
-    (("{embed_tokens,norm}", "{embed_tokens,layer_norm}"), *FAIRSEQ_LAYERS),
+    (("{embed_tokens,norm}", "{embed_tokens,layer_norm}"), *ROWS["fairseq_layers"]),
     COMMON[:2],
     prefix="model.",
     inert="decoder_start_token_id",

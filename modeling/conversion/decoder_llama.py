@@ -17,8 +17,8 @@ from .decoder import (
     UNBIASED,
     WHOLE_ROPE,
 )
+from .weights import ROWS
 
-EMBEDDINGS, NORMS, ATTENTION, GATED = LLAMA.rows
 PLAIN = replace(LLAMA, inert="", assumed={}, heads=(*COMMON, SCORED_TOKENS))
 # A window for all layers, where there is one.
 WINDOW_OR_NONE = Codec(
@@ -44,7 +44,7 @@ STARCODER2 = replace(
         "pattern": WINDOW_OR_NONE,
     },
     words={"position": "rope"},
-    rows=(EMBEDDINGS, NORMS, ATTENTION, ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{c_fc,c_proj}")),
+    rows=ROWS["starcoder2"],
     assumed={"mlp_type": "default", "norm_type": "layer_norm"},
 )
 STABLELM = replace(
@@ -85,11 +85,6 @@ SEED_OSS = replace(
     heads=LLAMA.heads,
 )
 
-GATE_AND_UP = (
-    ("layers.*.mlp.{gate,up}_proj", "layers.*.mlp.gate_up_proj", "split"),
-    ("layers.*.mlp.down_proj", "layers.*.mlp.down_proj"),
-)
-FUSED = "qkv num_attention_heads num_key_value_heads 1"
 PHI3 = replace(
     PLAIN,
     model_type="phi3",
@@ -100,12 +95,7 @@ PHI3 = replace(
         "pattern": WINDOW_OR_NONE,
     },
     words={**LLAMA_WORDS, **UNBIASED},
-    rows=(
-        *(EMBEDDINGS, NORMS),
-        ("layers.*.self_attn.{q,k,v}_proj", "layers.*.self_attn.qkv_proj", FUSED),
-        ("layers.*.self_attn.o_proj", "layers.*.self_attn.o_proj"),
-        *GATE_AND_UP,
-    ),
+    rows=ROWS["phi3"],
     # Embeddings are never dropped out; the length is for longrope, which is refused.
     inert="embd_pdrop original_max_position_embeddings",
     assumed={"attention_bias": False},
@@ -120,23 +110,18 @@ MINISTRAL = replace(
 )
 CWM = replace(MINISTRAL, model_type="cwm", words={**LLAMA_WORDS, "attention_bias": False}, heads=COMMON[:2])
 
-# The components that are rotated together lie beside each other.
-IN_PAIRS = (
-    ("layers.*.self_attn.{q,k}_proj", "layers.*.self_attn.{q,k}_proj", "interleave head_dim rotary_dim"),
-    ("layers.*.self_attn.{v,o}_proj", "layers.*.self_attn.{v,o}_proj"),
-)
 GLM = replace(
     PLAIN,
     model_type="glm",
     fields={**LLAMA.fields, **PARTIAL_ROPE, "attention_bias": input_biases("attention_bias")},
     words={**LLAMA_WORDS, "mlp_bias": False},
-    rows=(EMBEDDINGS, NORMS, *IN_PAIRS, *GATE_AND_UP),
+    rows=ROWS["glm"],
 )
 HELIUM = replace(
     PLAIN,
     model_type="helium",
     fields={**LLAMA.fields, "attention_bias": input_biases("attention_bias")},
-    rows=(EMBEDDINGS, NORMS, *IN_PAIRS, GATED),
+    rows=ROWS["helium"],
 )
 ERNIE = replace(
     HELIUM,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, default, one_spelling, output_bias, renames
 from .decoder import QA_OUTPUTS
+from .weights import ROWS
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
@@ -36,28 +37,9 @@ BERT_FIELDS: Fields = {
     # Its table of token types cannot be empty.
     "type_vocab_size": Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1)),
 }
-BERT_EMBEDDINGS = (
-    "{embed_tokens,position.table,embed_norm}",
-    "embeddings.{word_embeddings,position_embeddings,LayerNorm}",
-)
-BERT_LAYERS = (
-    ("layers.*.self_attn.{q,k,v}_proj", "encoder.layer.*.attention.self.{query,key,value}"),
-    ("layers.*.self_attn.o_proj", "encoder.layer.*.attention.output.dense"),
-    ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layer.*.{attention.output,output}.LayerNorm"),
-    ("layers.*.mlp.{up,down}_proj", "encoder.layer.*.{intermediate,output}.dense"),
-)
-BERT_ROWS = (BERT_EMBEDDINGS, ("embed_token_types", "embeddings.token_type_embeddings"), *BERT_LAYERS)
 POOLER = ("pooler.dense", "pooler.dense")
 # Where a classifier has two maps, the first is our pooler's.
 POOLED_CLASSIFIER = (("model.pooler.dense", "classifier.dense"), ("classifier", "classifier.out_proj"))
-MASKED_LM = (
-    ("lm_head.{dense,norm,decoder.weight}", "cls.predictions.{transform.dense,transform.LayerNorm,decoder.weight}"),
-    ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
-)
-ROBERTA_MASKED_LM = (
-    ("lm_head.{dense,norm,decoder.weight}", "lm_head.{dense,layer_norm,decoder.weight}"),
-    ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
-)
 # Weights tell whether the base model has the pooler that it can be built with.
 MODEL = Head("Model", words=POOLED, free=POOLING)
 UNPOOLED_MODEL = replace(MODEL, words=UNPOOLED)
@@ -66,9 +48,9 @@ ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS, free=POOLING)
 CHOICES = Head("ForMultipleChoice", CLASSIFIER)
 # Here theirs always takes the dropout of the layers.
 CHOICES_OF_LAYERS = replace(CHOICES, fields=LAYER_DROPOUT, inert="classifier_dropout")
-PRETRAINING = Head("ForPreTraining", (*MASKED_LM, ("seq_relationship", "cls.seq_relationship")))
-BERT_WORDS = Head("ForMaskedLM", MASKED_LM, free=POOLING)
-WORDS = replace(BERT_WORDS, rows=ROBERTA_MASKED_LM, fields={"head_act": ALWAYS_GELU})
+PRETRAINING = Head("ForPreTraining", (*ROWS["bert_words"], ("seq_relationship", "cls.seq_relationship")))
+BERT_WORDS = Head("ForMaskedLM", ROWS["bert_words"], free=POOLING)
+WORDS = replace(BERT_WORDS, rows=ROWS["roberta_words"], fields={"head_act": ALWAYS_GELU})
 TEXTS = Head("ForSequenceClassification", POOLED_CLASSIFIER, POOLED, {"pooling_dropout": CLASSIFIER_DROPOUT})
 
 BERT = Architecture(
@@ -76,7 +58,7 @@ BERT = Architecture(
     QkvEncoderConfig,
     BERT_FIELDS,
     {**POST_NORM, **POOLED},
-    (*BERT_ROWS, POOLER),
+    (*ROWS["bert"], POOLER),
     (MODEL, TOKENS, ANSWERS, CHOICES, PRETRAINING, BERT_WORDS, Head("ForSequenceClassification", CLASSIFIER)),
     prefix="bert.",
     # A cache is for is_decoder=True, which is refused; the others describe the first release.
@@ -105,13 +87,9 @@ XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta")
 
 SUMMARY = "summary_type summary_use_proj summary_activation summary_last_dropout"
 SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
-ELECTRA_WORDS = (
-    ("lm_head.{dense,norm}", "generator_predictions.{dense,LayerNorm}"),
-    ("lm_head.decoder", "generator_lm_head"),
-)
 REPLACED = (("classifier.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),)
 ELECTRA_HEADS = (
-    *(UNPOOLED_MODEL, TOKENS, ANSWERS, replace(WORDS, rows=ELECTRA_WORDS)),
+    *(UNPOOLED_MODEL, TOKENS, ANSWERS, replace(WORDS, rows=ROWS["electra_words"])),
     Head("ForReplacedTokenDetection", REPLACED, theirs="ForPreTraining", free=POOLING),
     replace(TEXTS, words={**POOLED, "head_act": "gelu"}),
 )
@@ -141,12 +119,7 @@ DISTILBERT = Architecture(
         "classifier_dropout=seq_classif_dropout"
     ),
     {**POST_NORM, "norm_eps": 1e-12, "type_vocab_size": 0},
-    (
-        BERT_EMBEDDINGS,
-        ("layers.*.self_attn.{q,k,v,o}_proj", "transformer.layer.*.attention.{q,k,v,out}_lin"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "transformer.layer.*.{sa,output}_layer_norm"),
-        ("layers.*.mlp.{up,down}_proj", "transformer.layer.*.ffn.{lin1,lin2}"),
-    ),
+    ROWS["distilbert"],
     (
         *(UNPOOLED_MODEL, ANSWERS, replace(BERT_WORDS, rows=MASKED_WORDS)),
         Head("ForSequenceClassification", PRE_CLASSIFIER, RELU_POOLED),
@@ -175,13 +148,7 @@ LONGFORMER = replace(
     model_type="longformer",
     fields={**ROBERTA.fields, **renames("sep_token_id"), "sliding_window": WINDOW, **LAYER_DROPOUT},
     words={**ROBERTA.words, **LOCAL_AND_GLOBAL},
-    rows=(
-        *ROBERTA.rows,
-        (
-            "layers.*.self_attn.global_projections.{q,k,v}_proj",
-            "encoder.layer.*.attention.self.{query,key,value}_global",
-        ),
-    ),
+    rows=(*ROBERTA.rows, *ROWS["longformer"]),
     heads=(
         *(MODEL, TOKENS, ANSWERS, CHOICES, WORDS),
         replace(TEXTS, words={**POOLED, "num_global_tokens": 1}, fields={"pooling_dropout": "hidden_dropout_prob"}),
@@ -204,7 +171,7 @@ BIG_BIRD = replace(
         "pattern": Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full"),
         "attention_bias": output_bias("use_bias"),
     },
-    rows=(*BERT_ROWS, ("pooler.dense", "pooler")),
+    rows=(*ROWS["bert"], ("pooler.dense", "pooler")),
     heads=(
         *(MODEL, CHOICES_OF_LAYERS, PRETRAINING),
         replace(TOKENS, rows=(*TOKENS.rows, UNREAD_POOLER)),

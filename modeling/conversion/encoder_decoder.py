@@ -7,7 +7,7 @@ from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConf
 from .config import AFTER_PADDING, Architecture, Codec, Fields, Head, Values, both, default, one_spelling, renames
 from .decoder import ANSWERS, LANGUAGE_MODEL, MODEL
 from .encoder import LOCAL_AND_GLOBAL, TOKENS, WINDOW
-from .weights import Rows
+from .weights import ROWS, placed
 
 # A buffer of theirs, and zero in most checkpoints; only where it is not, our head has a bias.
 LOGITS_BIAS = ("lm_head.bias", "final_logits_bias", "lead", "optional")
@@ -30,26 +30,12 @@ CLAMPED = {"encoder.float16_clamp": "layer"}
 BART_FIELDS = {**SIDES, **both({"embedding_dropout": "dropout"})}
 SHARED_FIELDS = {**BART_FIELDS, "share_embeddings": "tie_word_embeddings"}
 
-STACKS = (
-    ("**.layers.*.self_attn.{q,k,v,o}_proj", "**.layers.*.self_attn.{q,k,v,out}_proj"),
-    ("**.layers.*.cross_attn.{q,k,v,o}_proj", "**.layers.*.encoder_attn.{q,k,v,out}_proj"),
-    ("**.layers.*.{self_attn,cross_attn,mlp}_residual.norm", "**.layers.*.{self_attn,encoder_attn,final}_layer_norm"),
-    ("**.layers.*.mlp.{up,down}_proj", "**.layers.*.{fc1,fc2}"),
-)
-ONE_TABLE = tuple((f"{side}.embed_tokens", f"{{{side}.embed_tokens,shared}}", "tie") for side in ("encoder", "decoder"))
-TWO_TABLES = (("{encoder,decoder}.embed_tokens", "{encoder,decoder}.embed_tokens"),)
-SINUSOIDS = tuple(("", f"{side}.embed_positions.weight", "sinusoids") for side in ("encoder", "decoder"))
-LEARNED = (
-    ("{encoder,decoder}.{embed_norm,position.table}", "{encoder,decoder}.{layernorm_embedding,embed_positions}"),
-)
-FINAL_NORMS = (("{encoder,decoder}.norm", "{encoder,decoder}.layer_norm"),)
-
 BART = Architecture(
     "bart",
     QkvEncoderDecoderConfig,
     SHARED_FIELDS,
     {**both({"norm_first": False, "embedding_norm": True, "position_offset": 2}), **CLAMPED},
-    (*STACKS, *ONE_TABLE, *LEARNED),
+    (*ROWS["bart_layers"], *ROWS["one_table"], *ROWS["bart_embeddings"]),
     (MODEL, BIASED, replace(TEXTS, prefix="model."), ANSWERS),
     prefix="model.",
     free="decoder.lm_head_bias",
@@ -67,7 +53,7 @@ MBART = replace(
     model_type="mbart",
     fields={**SHARED_FIELDS, "decoder_start_token_id": default("decoder_start_token_id", "bos_token_id")},
     words={**both({"embedding_norm": True, "position_offset": 2}), **CLAMPED, "start_with_last_token": True},
-    rows=(*BART.rows, *FINAL_NORMS),
+    rows=(*BART.rows, *ROWS["final_norms"]),
     assumed={**BART.assumed, **PRE_NORM},
 )
 # From here on no class has the head in which this dropout would act.
@@ -81,20 +67,22 @@ MARIAN = replace(
         "share_embeddings": "share_encoder_decoder_embeddings",
     },
     words={**both({"norm_first": False, "position": "sinusoidal_concat"}), **CLAMPED, "share_embeddings": True},
-    rows=(*STACKS, *ONE_TABLE, *SINUSOIDS),
+    rows=(*ROWS["bart_layers"], *ROWS["one_table"], *ROWS["sinusoids"]),
     heads=(MODEL, replace(BIASED, theirs="MTModel")),
     inert=HEADLESS,
     assumed={**BART.assumed, "normalize_embedding": False, "static_position_embeddings": True},
 )
 MARIAN_TWO_VOCABULARIES = replace(
-    MARIAN, words={**MARIAN.words, "share_embeddings": False}, rows=(*STACKS, *TWO_TABLES, *SINUSOIDS)
+    MARIAN,
+    words={**MARIAN.words, "share_embeddings": False},
+    rows=(*ROWS["bart_layers"], *ROWS["two_tables"], *ROWS["sinusoids"]),
 )
 PEGASUS = replace(
     MARIAN,
     model_type="pegasus",
     fields={**SHARED_FIELDS, "bos_token_id": "bos_token_id"},
     words={**both({"position": "sinusoidal_concat"}), **CLAMPED},
-    rows=(*MARIAN.rows, *FINAL_NORMS),
+    rows=(*MARIAN.rows, *ROWS["final_norms"]),
     heads=(MODEL, BIASED),
     assumed={**MARIAN.assumed, **PRE_NORM},
 )
@@ -104,7 +92,7 @@ M2M100 = replace(
     model_type="m2m_100",
     fields={**SHARED_FIELDS, **both({"position_offset": AFTER_PADDING})},
     words={**both({"position": "sinusoidal_t2t"}), **CLAMPED},
-    rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),
+    rows=(*ROWS["bart_layers"], *ROWS["one_table"], *ROWS["final_norms"]),
     heads=(MODEL, SCORED),
     free="",
     inert="",
@@ -121,10 +109,7 @@ BLENDERBOT = replace(
     BART,
     model_type="blenderbot",
     words=CLAMPED,
-    rows=(
-        *(*STACKS, *ONE_TABLE, *FINAL_NORMS),
-        ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
-    ),
+    rows=(*M2M100.rows, ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions")),
     heads=(MODEL, BIASED),
     # Generation alone reads the first of them.
     inert=f"encoder_no_repeat_ngram_size unk_token_id {HEADLESS}",
@@ -134,8 +119,7 @@ BLENDERBOT = replace(
     },
 )
 
-LED_ATTENTION = "encoder.layers.*.self_attn"
-LED_PROJECTIONS = f"{LED_ATTENTION}.longformer_self_attn."
+LED_ATTENTION = "encoder.layers.*.self_attn."
 LED = replace(
     BART,
     model_type="led",
@@ -149,12 +133,7 @@ LED = replace(
         **CLAMPED,
         **{f"encoder.{name}": word for name, word in LOCAL_AND_GLOBAL.items()},
     },
-    rows=(
-        (f"{LED_ATTENTION}.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}"),
-        (f"{LED_ATTENTION}.global_projections.{{q,k,v}}_proj", f"{LED_PROJECTIONS}{{query,key,value}}_global"),
-        (f"{LED_ATTENTION}.o_proj", f"{LED_ATTENTION}.output"),
-        *(*STACKS, *ONE_TABLE, *LEARNED),
-    ),
+    rows=(*placed(ROWS["led_attention"], LED_ATTENTION, LED_ATTENTION), *BART.rows),
     heads=(MODEL, BIASED, ANSWERS),
     prefix="led.",
     inert=HEADLESS,
@@ -179,28 +158,6 @@ T5_STACK: Fields = {
 }
 T5_WORDS = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
 T5_WORDS |= {"float16_clamp": "branch"}
-
-
-def t5_stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> Rows:
-    """Return the rows of a stack; the feed-forward follows one attention in the encoder, two in the decoder."""
-    block, mlp = f"{theirs}.block.*.layer", f"{theirs}.block.*.layer.{feed_forward}"
-    return (
-        (f"{ours}embed_tokens", f"{{{theirs}.embed_tokens,shared}}", "tie"),
-        (f"{ours}position.table", f"{theirs}.block.0.layer.0.{attention}.relative_attention_bias"),
-        (f"{ours}layers.*.{{self_attn,mlp}}_residual.norm", f"{block}.{{0,{feed_forward}}}.layer_norm"),
-        (f"{ours}layers.*.self_attn.{{q,k,v,o}}_proj", f"{block}.0.{attention}.{{q,k,v,o}}"),
-        # Without a gate the row after it finds up_proj.
-        (f"{ours}layers.*.mlp.{{gate,up}}_proj", f"{mlp}.DenseReluDense.{{wi_0,wi_1}}", "together"),
-        (f"{ours}layers.*.mlp.{{up,down}}_proj", f"{mlp}.DenseReluDense.{{wi,wo}}"),
-        (f"{ours}norm", f"{theirs}.final_layer_norm"),
-    )
-
-
-T5_DECODER: Rows = (
-    *t5_stack("decoder.", "decoder", 2),
-    ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
-    ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
-)
 T5 = Architecture(
     "t5",
     QkvEncoderDecoderConfig,
@@ -211,7 +168,7 @@ T5 = Architecture(
         "decoder_start_token_id": default("decoder_start_token_id", "pad_token_id"),
     },
     both(T5_WORDS),
-    (*t5_stack("encoder.", "encoder", 1), *T5_DECODER),
+    (*placed(ROWS["t5_encoder"], "encoder.", ""), *ROWS["t5_decoder"]),
     # The classifier's base has another name.
     (MODEL, SCORED, replace(TEXTS, prefix="transformer."), ANSWERS),
     # Theirs says it is tied always; whether the table is shared, the weights show. Its buckets know no longest text.
@@ -229,7 +186,7 @@ T5_ENCODER = Architecture(
     QkvEncoderConfig,
     {**T5_STACK, "bos_token_id": "bos_token_id"},
     T5_WORDS,
-    t5_stack("", "encoder", 1),
+    ROWS["t5_encoder"],
     (replace(MODEL, theirs="EncoderModel"), TOKENS),
     prefix="transformer.",
     free="tie_word_embeddings initializer_range max_position_embeddings",
@@ -246,14 +203,14 @@ def local(plain: Architecture, part: str, heads: int, *decoder: tuple[str, ...])
         model_type="longt5",
         fields={**plain.fields, f"{part}sliding_window": window},
         words={**plain.words, f"{part}pattern": "sliding"},
-        rows=(*t5_stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
+        rows=(*placed(ROWS["longt5_encoder"], part, ""), *decoder),
         heads=plain.heads[:heads],
         inert=f"{plain.inert} global_block_size",
     )
 
 
 # mT5 without a scale before its head is T5 v1.1, and a model that is both is stored as T5.
-WHOLE = (T5, MT5, local(T5, "encoder.", 2, *T5_DECODER))
+WHOLE = (T5, MT5, local(T5, "encoder.", 2, *ROWS["t5_decoder"]))
 HALVES = (T5_ENCODER, replace(T5_ENCODER, model_type="mt5"), local(T5_ENCODER, "", 1))
 BARTS = (BART, MBART, PLBART, BLENDERBOT, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100, LED)
 ENCODER_DECODERS = (*WHOLE, *HALVES, *BARTS)

@@ -12,13 +12,11 @@ from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS, WHOLE_ROPE
 from .encoder import (
     ANSWERS,
     BERT_FIELDS,
-    BERT_LAYERS,
     BERT_WORDS,
     CLASSIFIER,
     LAYER_DROPOUT,
     MODEL,
     POOLED,
-    POOLER,
     POOLING,
     POST_NORM,
     STACK_FIELDS,
@@ -26,6 +24,7 @@ from .encoder import (
     TOKENS,
     WORDS,
 )
+from .weights import ROWS
 
 
 def their_rope(parameters: Values | None, ours: Values) -> Values:
@@ -64,13 +63,7 @@ MODERNBERT = Architecture(
         **{"position": "rope", "feed_forward": "glu", "type_vocab_size": 0},
         **{"embedding_norm": "instead", "head_transform": True},
     },
-    (
-        ("{embed_tokens,embed_norm,norm}", "{embeddings.tok_embeddings,embeddings.norm,final_norm}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.{attn,mlp}_norm"),
-        ("layers.*.self_attn.{q,k,v}_proj", "layers.*.attn.Wqkv", "split"),
-        ("layers.*.{self_attn.o,mlp.down}_proj", "layers.*.{attn,mlp}.Wo"),
-        ("layers.*.mlp.{gate,up}_proj", "layers.*.mlp.Wi", "split"),
-    ),
+    ROWS["modernbert"],
     (
         Head("Model", free=POOLING),
         Head("ForMaskedLM", (("lm_head.{dense,norm,decoder}", "{head.dense,head.norm,decoder}"),), free=POOLING),
@@ -125,24 +118,12 @@ ESM = Architecture(
         ),
     },
     {"contact_head": "attention"},
-    (
-        ("{embed_tokens,position.table}", "embeddings.{word_embeddings,position_embeddings}"),
-        ("position.inv_freq", "rotary_embeddings.inv_freq"),
-        ("{embed_norm,norm}", "{embeddings.layer_norm,encoder.emb_layer_norm_after}"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layer.*.{attention.LayerNorm,LayerNorm}"),
-        *BERT_LAYERS,
-        POOLER,
-        ("contact_head.regression", "contact_head.regression"),
-    ),
+    ROWS["esm"],
     (
         MODEL,
         # Without a pooler theirs is this class, too, by predict_contacts.
         Head("ForContactPrediction", theirs="Model", prefix="", free=POOLING),
-        Head(
-            "ForMaskedLM",
-            (("lm_head.{dense,norm,decoder.weight,decoder.bias}", "lm_head.{dense,layer_norm,decoder.weight,bias}"),),
-            free=POOLING,
-        ),
+        Head("ForMaskedLM", ROWS["esm_words"], free=POOLING),
         replace(TEXTS, fields={"pooling_dropout": "hidden_dropout_prob", **LAYER_DROPOUT}),
         Head("ForTokenClassification", CLASSIFIER, fields=LAYER_DROPOUT, free=POOLING),
     ),
@@ -154,24 +135,13 @@ ESM = Architecture(
     assumed={"hidden_act": "gelu"},
 )
 
-# BERTs with a rotation in place of a table, whose layers are written as Llama's.
-ROTARY_BERT = (
-    ("{embed_tokens,embed_token_types,embed_norm}", "embeddings.{word_embeddings,token_type_embeddings,LayerNorm}"),
-    ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
-    ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.post_{attention,mlp}_layernorm"),
-    POOLER,
-)
-NOMIC_WORDS = (
-    ("lm_head.{dense,norm,decoder.weight}", "cls.predictions.{transform.dense,transform.layer_norm,decoder.weight}"),
-    ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
-)
 NOMIC_BERT = Architecture(
     "nomic_bert",
     QkvEncoderConfig,
     {**BERT_FIELDS, **WHOLE_ROPE},
     {**POST_NORM, **POOLED, "position": "rope", "feed_forward": "glu", "attention_bias": False, "mlp_bias": False},
-    (*ROTARY_BERT, ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj")),
-    (MODEL, replace(BERT_WORDS, rows=NOMIC_WORDS), Head("ForSequenceClassification", CLASSIFIER), TOKENS),
+    (*ROWS["rotary_bert"], ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj")),
+    (MODEL, replace(BERT_WORDS, rows=ROWS["nomic_words"]), Head("ForSequenceClassification", CLASSIFIER), TOKENS),
     prefix="nomic_bert.",
     # Whether words are tied is no field there: they are.
     assumed={"tie_word_embeddings": True},
@@ -181,7 +151,7 @@ JINA_V3 = Architecture(
     QkvEncoderConfig,
     {**BERT_FIELDS, **WHOLE_ROPE},
     {**POST_NORM, **POOLED, "position": "rope"},
-    (*ROTARY_BERT, ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}")),
+    (*ROWS["rotary_bert"], ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}")),
     (MODEL, WORDS, TEXTS, TOKENS, ANSWERS),
     prefix="roberta.",
     inert="use_cache",

@@ -12,7 +12,7 @@ from ...configuration.configuration_folding import RESIDUES, QkvFoldingConfig, c
 from .config import Architecture, Codec, Conversion, Head, Value, Values, renames
 from .encoder import MODEL
 from .encoder_rotary import ESM
-from .weights import placed
+from .weights import ROWS, placed
 
 FOLDING, TRUNK = "esmfold_config", "esmfold_config.trunk"
 STRUCTURE = f"{TRUNK}.structure_module"
@@ -74,69 +74,16 @@ WORDS = {
     **{"outer_product": "difference", "column_attention": False, "pair_embedding": False, "final_norm": False},
     **{"attention_gate": True, "hidden_act": "relu", "norm_eps": 1e-5},
 }
-TRUNK_ROWS = (
-    ("embed_pairs.{relative_positions,distances}", "{pairwise_positional_embedding.embedding,recycle_disto}"),
-    ("recycling.{norm,pair_norm}", "{recycle_s_norm,recycle_z_norm}"),
-    ("blocks.*.row_bias.{norm,proj}", "blocks.*.pair_to_sequence.{layernorm,linear}"),
-    ("blocks.*.row_attn_residual.norm", "blocks.*.layernorm_1"),
-    ("blocks.*.row_attn.{q,k,v}_proj", "blocks.*.seq_attention.proj", "split num_attention_heads"),
-    ("blocks.*.row_attn.{o,g}_proj", "blocks.*.seq_attention.{o,g}_proj"),
-    ("blocks.*.transition_residual.norm", "blocks.*.mlp_seq.mlp.0"),
-    ("blocks.*.transition.{up,down}_proj", "blocks.*.mlp_seq.mlp.{1,3}"),
-    ("blocks.*.outer_product.{norm,proj,pair_proj}", "blocks.*.sequence_to_pair.{layernorm,proj,o_proj}"),
-    ("blocks.*.pair_residuals.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_in"),
-    ("blocks.*.{outgoing,incoming}.{a,b}_proj", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_p"),
-    ("blocks.*.{outgoing,incoming}.{a,b}_gate", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{a,b}_g"),
-    ("blocks.*.{outgoing,incoming}.norm", "blocks.*.{tri_mul_out,tri_mul_in}.layer_norm_out"),
-    ("blocks.*.{outgoing,incoming}.{o_proj,o_gate}", "blocks.*.{tri_mul_out,tri_mul_in}.linear_{z,g}"),
-    ("blocks.*.pair_residuals.{starting,ending}.norm", "blocks.*.{tri_att_start,tri_att_end}.layer_norm"),
-    ("blocks.*.{starting,ending}.bias_proj", "blocks.*.{tri_att_start,tri_att_end}.linear"),
-    (
-        "blocks.*.{starting,ending}.attention.{q,k,v,o,g}_proj",
-        "blocks.*.{tri_att_start,tri_att_end}.mha.linear_{q,k,v,o,g}",
-    ),
-    ("blocks.*.pair_residuals.pair_transition.norm", "blocks.*.mlp_pair.mlp.0"),
-    ("blocks.*.pair_transition.{up,down}_proj", "blocks.*.mlp_pair.mlp.{1,3}"),
-)
-STRUCTURE_ROWS = (
-    ("structure_module.{residue_proj,pair_proj}", "{trunk2sm_s,trunk2sm_z}"),
-    ("structure_module.{norm,pair_norm}", "structure_module.{layer_norm_s,layer_norm_z}"),
-    ("structure_module.{first_proj,update}", "structure_module.{linear_in,bb_update.linear}"),
-    ("structure_module.attention.q_proj", "structure_module.ipa.linear_q"),
-    ("structure_module.attention.{k,v}_proj", "structure_module.ipa.linear_kv", "split num_structure_heads"),
-    (
-        "structure_module.attention.{q_points,kv_points,pair_bias,o_proj,point_weights}",
-        "structure_module.ipa.{linear_q_points,linear_kv_points,linear_b,linear_out,head_weights}",
-    ),
-    (
-        "structure_module.{attention_norm,transition_norm}",
-        "structure_module.{layer_norm_ipa,transition.layer_norm}",
-    ),
-    (
-        "structure_module.transition.*.layers.{0,1,2}",
-        "structure_module.transition.layers.*.linear_{1,2,3}",
-    ),
-    (
-        "structure_module.torsions.{proj,first_proj,o_proj,layers.*.layers.0,layers.*.layers.1}",
-        "structure_module.angle_resnet.{linear_in,linear_initial,linear_out,layers.*.linear_1,layers.*.linear_2}",
-    ),
-)
-OTHER_ROWS = (
-    ("", "af2_to_esm", "unread"),
-    ("language_features.layer_weights", "esm_s_combine"),
-    ("language_features.{norm,up_proj,down_proj,residue_head}", "{esm_s_mlp.0,esm_s_mlp.1,esm_s_mlp.3,lm_head}"),
-    ("{embed_tokens,distogram_head,ptm_head}", "{embedding,distogram_head,ptm_head}"),
-    ("lddt_head.{0,1,2,3}", "lddt_head.{0,1,2,3}"),
-)
 ESMFOLD = Architecture(
     "esm",
     QkvFoldingConfig,
     FIELDS,
     WORDS,
     (
-        *OTHER_ROWS,
+        *ROWS["esmfold"],
         *placed(ESM.rows, "language_features.encoder.", "esm."),
-        *placed((*TRUNK_ROWS, *STRUCTURE_ROWS), "", "trunk."),
+        *placed(ROWS["esmfold_trunk"], "", "trunk."),
+        *placed(ROWS["esmfold_structure"], "structure_module.", "trunk.structure_module."),
     ),
     (Head("Model", theirs="ForProteinFolding"),),
     # Stock has one rate of dropout in the trunk, and padding has no number.

@@ -12,17 +12,13 @@ from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
 from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED, UNPOOLED_MODEL
 from .encoder_decoder import SIDES
-from .weights import placed
+from .weights import ROWS, placed
 
 IMAGE_FIELDS: Fields = {
     **STACK_FIELDS,
     "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
     "attention_bias": output_bias("qkv_bias"),
 }
-EMBEDDINGS = (
-    ("embed_tokens.{class_token,projection}", "embeddings.{cls_token,patch_embeddings.projection}"),
-    ("position.table.weight", "embeddings.position_embeddings", "lead"),
-)
 IMAGES = Head("ForImageClassification", CLASSIFIER, UNPOOLED)
 # The stride of the pixel decoder is the patch size.
 PIXELS = Head(
@@ -39,14 +35,7 @@ VIT = Architecture(
         "head_act": Codec("pooler_act", lambda act, _: None if act == "tanh" else act, lambda act, _: act or "tanh"),
     },
     UNPOOLED,
-    (
-        *EMBEDDINGS,
-        ("{embed_tokens.mask_token,norm}", "{embeddings.mask_token,layernorm}"),
-        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.attention.{q,k,v,o}_proj"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "layers.*.layernorm_{before,after}"),
-        ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}"),
-        POOLER,
-    ),
+    (*ROWS["vit"], POOLER),
     (MODEL, IMAGES, PIXELS),
     prefix="vit.",
     inert="encoder_stride",
@@ -67,7 +56,7 @@ VIT_MSN = replace(
     VIT,
     model_type="vit_msn",
     fields=IMAGE_FIELDS,
-    rows=VIT.rows[:-1],
+    rows=ROWS["vit"],
     heads=(UNPOOLED_MODEL, IMAGES),
     inert="",
 )
@@ -77,10 +66,7 @@ IJEPA = replace(
     VIT_MSN,
     model_type="ijepa",
     words={**AVERAGED, "class_token": False},
-    rows=(
-        ("embed_tokens.projection", "embeddings.patch_embeddings.projection"),
-        *(row for row in VIT_MSN.rows if "class_token" not in row[0]),
-    ),
+    rows=ROWS["ijepa"],
     heads=(replace(MODEL, words=AVERAGED), replace(IMAGES, words=AVERAGED)),
     prefix="ijepa.",
     # Of a pooler that neither class has.
@@ -121,17 +107,7 @@ DINOV2 = Architecture(
     },
     # No dropout stands behind its branches.
     {**UNPOOLED, "interpolate_positions": True},
-    (
-        *EMBEDDINGS,
-        ("embed_tokens.mask_token", "embeddings.mask_token", "widen"),
-        ("layers.*.self_attn.{q,k,v,o}_proj", "encoder.layer.*.attention.{q,k,v,o}_proj"),
-        ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layer.*.{norm1,norm2}"),
-        ("layers.*.{self_attn,mlp}_residual.layer_scale", "encoder.layer.*.{layer_scale1,layer_scale2}.lambda1"),
-        # Without a gate the row after it finds the other two.
-        ("layers.*.mlp.{gate,up,down}_proj", "encoder.layer.*.mlp.{gate,up,down}_proj", "together"),
-        ("layers.*.mlp.{up,down}_proj", "encoder.layer.*.mlp.{fc1,fc2}"),
-        ("norm", "layernorm"),
-    ),
+    ROWS["dinov2"],
     (Head("Model", words=UNPOOLED), replace(IMAGES, words={"pooling": "first_mean"})),
     prefix="dinov2.",
     # Of the backbone, which has no counterpart here.
@@ -155,28 +131,12 @@ ASSUMED = {
     **dict.fromkeys("add_cross_attention is_decoder tie_encoder_decoder use_bfloat16".split(), False),
     **{"dropout": 0.0, "tie_word_embeddings": True},
 }
-LAYERS = (
-    ("layers.*.self_attn.{q,k,v,o}_proj", "encoder.layers.*.self_attn.{q,k,v,out}_proj"),
-    ("layers.*.{self_attn,mlp}_residual.norm", "encoder.layers.*.{layer_norm1,layer_norm2}"),
-    ("layers.*.mlp.{up,down}_proj", "encoder.layers.*.mlp.{fc1,fc2}"),
-)
-TEXT_ROWS = (
-    ("{embed_tokens,position.table}", "embeddings.{token_embedding,position_embedding}"),
-    *LAYERS,
-    ("norm", "final_layer_norm"),
-)
-VISION_ROWS = (
-    ("embed_tokens.class_token", "embeddings.class_embedding", "widen", "widen"),
-    ("{embed_tokens.projection,position.table}", "embeddings.{patch_embedding,position_embedding}"),
-    *LAYERS,
-    ("{embed_norm,pooler.norm}", "{pre_layrnorm,post_layernorm}"),
-)
 CLIP_TEXT = Architecture(
     "clip_text_model",
     QkvTextEncoderConfig,
     TEXT_FIELDS,
     {},
-    TEXT_ROWS,
+    ROWS["clip_text"],
     (Head("Model"),),
     # Starts of training, and the width of another class.
     inert="initializer_factor projection_dim",
@@ -188,7 +148,7 @@ CLIP_IMAGE = replace(
     family=QkvImageEncoderConfig,
     fields=VISION_FIELDS,
     words=VISION_WORDS,
-    rows=VISION_ROWS,
+    rows=ROWS["clip_vision"],
 )
 
 
@@ -204,8 +164,8 @@ CLIP = Architecture(
     {**inside("text_config", TEXT_FIELDS), **inside("vision_config", VISION_FIELDS)},
     {f"vision_config.{name}": word for name, word in VISION_WORDS.items()},
     (
-        *placed(TEXT_ROWS, "text_model.", "text_model."),
-        *placed(VISION_ROWS, "vision_model.", "vision_model."),
+        *placed(ROWS["clip_text"], "text_model.", "text_model."),
+        *placed(ROWS["clip_vision"], "vision_model.", "vision_model."),
         ("{text_projection,visual_projection,logit_scale}", "{text_projection,visual_projection,logit_scale}"),
     ),
     (Head("Model"),),
@@ -239,24 +199,8 @@ DETR = Architecture(
         "encoder.position": translated("position_embedding_type", {"sine": "sinusoidal_2d"}),
     },
     {**both({"norm_first": False}), "encoder.final_norm": False, "decoder.final_norm": True},
-    (
-        ("encoder.embed_tokens.backbone.**", "backbone.**"),
-        ("encoder.embed_tokens.projection", "input_projection"),
-        ("decoder.position.table", "query_position_embeddings"),
-        ("**.layers.*.self_attn.{q,k,v,o}_proj", "**.layers.*.self_attn.{q,k,v,o}_proj"),
-        ("**.layers.*.{self_attn,mlp}_residual.norm", "**.layers.*.{self_attn,final}_layer_norm"),
-        ("**.layers.*.mlp.{up,down}_proj", "**.layers.*.mlp.{fc1,fc2}"),
-        ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.layers.*.encoder_attn.{q,k,v,o}_proj"),
-        ("decoder.layers.*.cross_attn_residual.norm", "decoder.layers.*.encoder_attn_layer_norm"),
-        ("decoder.norm", "decoder.layernorm"),
-    ),
-    (
-        Head("Model"),
-        Head(
-            "ForObjectDetection",
-            (("classifier", "class_labels_classifier"), ("box_head.layers.*", "bbox_predictor.layers.*")),
-        ),
-    ),
+    ROWS["detr"],
+    (Head("Model"), Head("ForObjectDetection", ROWS["detr_boxes"])),
     prefix="model.",
     # Earlier layers are asked in training alone, where stock DETR then normalises the input of the next layer, unlike
     # the paper; no number of places limits the encoder.

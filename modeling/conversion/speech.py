@@ -7,7 +7,8 @@ they are. Training moves them, as it does in a stock model that was loaded: only
 from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .config import AFTER_PADDING, Architecture, Codec, Head, Values, both, renames
 from .decoder import LANGUAGE_MODEL, MODEL
-from .encoder_decoder import BART_FIELDS, CLAMPED, FINAL_NORMS, STACKS
+from .encoder_decoder import BART_FIELDS, CLAMPED
+from .weights import ROWS
 
 # A model with two kinds of input has two lengths.
 FIELDS = {
@@ -37,12 +38,7 @@ WHISPER = Architecture(
         **{"transcription": "long_form", "encoder.frame_layout": "bins_first", "encoder.frame_padding": "unmasked"},
         **{"encoder.convolution": "plain", "encoder.conv_kernel_sizes": [3, 3], "encoder.conv_strides": [1, 2]},
     },
-    (
-        ("encoder.embed_tokens.convolutions.{0,1}", "encoder.{conv1,conv2}"),
-        ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
-        ("decoder.embed_tokens", "decoder.embed_tokens"),
-        *(*STACKS, *FINAL_NORMS),
-    ),
+    (*ROWS["whisper"], *ROWS["bart_layers"], *ROWS["final_norms"]),
     (MODEL, Head("ForSpeechSeq2Seq", (("lm_head.weight", "proj_out.weight"),), theirs="ForConditionalGeneration")),
     prefix="model.",
     free=in_encoder(HEADS_OF_SOUND),
@@ -81,11 +77,7 @@ SPEECH2TEXT = Architecture(
         **CLAMPED,
         **{"encoder.frame_layout": "frames_first", "encoder.frame_padding": "masked", "encoder.convolution": "gated"},
     },
-    (
-        ("encoder.embed_tokens.convolutions.*", "encoder.conv.conv_layers.*"),
-        ("decoder.embed_tokens", "decoder.embed_tokens"),
-        *(*STACKS, *FINAL_NORMS),
-    ),
+    (*ROWS["speech_to_text"], *ROWS["bart_layers"], *ROWS["final_norms"]),
     (MODEL, Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")),
     prefix="model.",
     free="median_filter_width decoder.max_position_embeddings "

@@ -3,24 +3,37 @@
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
 and a name of a module for its weight and bias. Without changes each of several names is renamed by itself; changes are
 of all of them together, in the order written when reading theirs, and backwards when writing. A change that needs a
-size says it, or where our config has it: `qkv num_attention_heads num_key_value_heads 1`.
+size says it, or where our config has it: `qkv num_attention_heads num_key_value_heads 1`. `weights.yaml` has the rows.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import yaml
 from torch import Tensor, nn
 
 from ...configuration.configuration_base import QkvConfig
+from ...configuration.presets import LOADER
 
 # Rows as tables have them.
 Rows = tuple[tuple[str, ...], ...]
 Weights = dict[str, Tensor]
 # (tensors, number of names they become, sizes…) -> tensors
 Change = Callable[..., list[Tensor]]
+
+
+def read_rows(path: Path) -> dict[str, Rows]:
+    """Read tables of rows by name: columns are two spaces or more apart, and `-` is no name."""
+    tables: dict[str, str] = yaml.load(path.read_text(encoding="utf-8"), LOADER)
+    lines = {name: [re.split("  +", line) for line in table.splitlines()] for name, table in tables.items()}
+    return {name: tuple(("" if one == "-" else one, *others) for one, *others in rows) for name, rows in lines.items()}
+
+
+ROWS = read_rows(Path(__file__).with_suffix(".yaml"))
 
 
 class Row(NamedTuple):

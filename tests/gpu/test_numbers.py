@@ -31,7 +31,9 @@ def allowed(fields: dict[str, Any]) -> bool:
     return True
 
 
-AXES = itertools.product(("encoder", "decoder"), get_args(PositionName), get_args(PatternName), get_args(KernelName))
+AXES = list(
+    itertools.product(("encoder", "decoder"), get_args(PositionName), get_args(PatternName), get_args(KernelName))
+)
 
 
 @pytest.mark.parametrize("mask", ["right", "left"])

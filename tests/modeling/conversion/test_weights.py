@@ -1,11 +1,15 @@
 """Each change between two layouts is undone by reading it the other way."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
 
+from checkout import ROOT
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion.weights import convert, expanded
+from qkv.modeling.conversion.weights import CHANGES, convert, expanded
+from qkv.modeling.conversion.weights import ROWS as TABLES
 
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
@@ -102,3 +106,14 @@ def test_positions_that_were_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="not the sinusoidal table"):
         convert(TABLE, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
     assert convert(TABLE, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
+
+
+def test_every_table_is_used_and_its_rows_have_two_names_and_known_changes() -> None:
+    modules = (ROOT / "modeling" / "conversion").glob("*.py")
+    used = {name for path in modules for name in re.findall(r'ROWS\["(\w+)"\]', path.read_text())}
+    # PyYAML keeps the last of two tables of one name.
+    named = re.findall(r"^(\w+):", (ROOT / "modeling" / "conversion" / "weights.yaml").read_text(), re.MULTILINE)
+    assert used == TABLES.keys() and len(named) == len(TABLES)
+    rows = [row for table in TABLES.values() for row in table]
+    changes = {change.split()[0] for row in rows for change in row[2:]}
+    assert min(map(len, rows)) == 2 and changes <= CHANGES.keys()
