@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
+from transformers import AutoConfig, PreTrainedConfig, initialization
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pytorch_utils import Conv1D
 
@@ -41,13 +41,12 @@ class Subject:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        """Read class, configuration and the names of inputs; build a model whose forward names none of them."""
+        """Read class, configuration and the names of inputs; those of its parts where forward names none."""
         self.loading = {"trust_remote_code": self.trust_remote_code, "revision": self.revision}
         self.cls, self.config = resolve(self.source, self.config, **self.loading)
         self.text, self.names = self.config.get_text_config(decoder=True), parameters_of(self.cls)
         if not self.names & {"input_ids", *MODALITIES}:
-            inner = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
-            self.names = set[str]().union(*(parameters_of(type(part)) for part in inner))
+            self.names = set[str]().union(*(parameters_of(type(part)) for part in self.model.children()))
         self.cache = next((name for name in CACHES if name in self.names), None)
         decodes = getattr(self.config, "is_encoder_decoder", False) and "SequenceClass" not in self.cls.__name__
         self.stream = "decoder_input_ids" if decodes and "decoder_input_ids" in self.names else "input_ids"
