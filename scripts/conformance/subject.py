@@ -118,7 +118,7 @@ class Subject:
         """Return random tokens, none of them special but one that ends a text."""
         generator = torch.Generator().manual_seed(self.seed + shift)
         ids = torch.randint(5, self.text.vocab_size - 3, (rows, length), generator=generator)
-        if self.kind != "decoder" and isinstance(end := getattr(self.text, "eos_token_id", None), int):
+        if self.kind in ("encoder", "pair") and isinstance(end := getattr(self.text, "eos_token_id", None), int):
             ids[:, min(5, length - 1)] = end  # for models that pool there
         return ids
 
