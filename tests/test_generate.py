@@ -1,4 +1,4 @@
-"""`generate` gives one answer for each way of decoding, whatever the cache and the padding, in every generative family."""
+"""Generation beyond `qkv conform`, which compares caches, padding and second turns (`scripts/conformance/`)."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import DynamicCache, GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.generation.continuous_batching import PagedAttentionCache
 
-import qkv.modeling as models
 import tiny
 from errors import raises_sentence
 from sampling import sampled
@@ -29,15 +28,10 @@ def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:
     inputs = tiny.text(batch=batch, length=tiny.SOURCE)
     if model.config.is_encoder_decoder:
         return inputs
-    return moved(inputs, 1.0)
-
-
-def moved(inputs: dict[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Rows padded on the right with this share of their padding on the left."""
-    padding = [int(count * share) for count in (inputs["attention_mask"] == 0).sum(1)]
+    padding = (inputs["attention_mask"] == 0).sum(1).tolist()
     return {
-        name: torch.stack([row.roll(by) for row, by in zip(value, padding, strict=True)])
-        for name, value in inputs.items()
+        name: torch.stack([row.roll(by) for row, by in zip(rows, padding, strict=True)])
+        for name, rows in inputs.items()
     }
 
 
@@ -46,51 +40,6 @@ def generate(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) 
     options = {"max_new_tokens": NEW, "do_sample": False, **options}
     tokens = model.generate(**inputs, **options)
     return tokens[:, 1:] if model.config.is_encoder_decoder else tokens[:, inputs["input_ids"].shape[1] :]
-
-
-def step_by_step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    """Greedy decoding without `generate` and without a cache, one row at a time and unpadded."""
-    rows = []
-    for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
-        source = ids[mask.bool()][None]
-        start = torch.full((1, 1), tiny.START) if model.config.is_encoder_decoder else source
-        tokens = start
-        for _ in range(NEW):
-            fed = {"input_ids": source, "decoder_input_ids": tokens} if start is not source else {"input_ids": tokens}
-            with torch.no_grad():
-                logits = model(**fed, use_cache=False).logits[:, -1]
-            tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
-        rows.append(tokens[0, start.shape[1] :])
-    return torch.stack(rows)
-
-
-@pytest.mark.costly(10)
-@pytest.mark.parametrize("kind", EVERYONE)
-def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: str) -> None:
-    model = build(kind)
-    inputs = prompt(model)
-    expected = step_by_step(model, inputs)
-    assert len(expected.unique()) > 3  # the rows differ, and no row is one token over and over
-    chunks = [] if isinstance(model, models.QkvRecurrentForConditionalGeneration) else [{"prefill_chunk_size": 2}]
-    for options in ({}, {"use_cache": False}, {"cache_implementation": "static"}, *chunks):
-        assert torch.equal(generate(model, inputs, **options), expected), options
-    embeds = model.get_input_embeddings()(inputs.pop("input_ids")).detach()
-    tokens = model.generate(inputs_embeds=embeds, **inputs, max_new_tokens=NEW, do_sample=False)
-    assert torch.equal(tokens[:, -NEW:], expected)
-
-
-@pytest.mark.costly(5)
-@each_second
-def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
-    model = build(kind)
-    right = tiny.text(batch=3, length=tiny.SOURCE)
-    rows = [ids[mask.bool()][None] for ids, mask in zip(*right.values(), strict=True)]
-    beams = {"num_beams": 3}
-    for options, slow in (({}, {}), (beams, {**beams, "use_cache": False}), ({"cache_implementation": "static"}, {})):
-        alone = torch.cat([generate(model, {"input_ids": row}, pad_token_id=tiny.PAD, **slow) for row in rows])
-        for share in (0.0, 0.5):
-            inputs = moved(right, share)
-            assert torch.equal(generate(model, inputs, **options), alone)
 
 
 def forward(model: PreTrainedModel, **inputs: Any) -> Any:
@@ -128,36 +77,6 @@ def log_likelihood(model: PreTrainedModel, inputs: dict[str, Tensor], new: Tenso
         logits = forward(model, input_ids=torch.cat((inputs["input_ids"], new), dim=1), attention_mask=mask).logits
         logits = logits[:, -new.shape[1] - 1 : -1]
     return logits.log_softmax(-1).gather(2, new[..., None]).sum((1, 2))
-
-
-@pytest.mark.costly(4)
-@each_second
-def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
-    model = build(kind)
-    inputs = prompt(model)
-    options = {"do_sample": True, "temperature": 2.0, "top_k": 0}
-
-    def sample(seed: int, **more: Any) -> Tensor:
-        torch.manual_seed(seed)
-        return generate(model, inputs, **{**options, **more})
-
-    assert torch.equal(sample(1), sample(1)) and not torch.equal(sample(1), sample(2))
-    assert torch.equal(sample(1), sample(1, cache_implementation="static"))
-    assert torch.equal(sample(1, top_k=1), generate(model, inputs))
-    assert torch.equal(sample(1, top_p=1e-6), generate(model, inputs))
-    assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
-
-
-@pytest.mark.parametrize("kind", DECODERS)
-def test_a_conversation_continues_from_its_cache(kind: str) -> None:
-    model = build(kind)
-    inputs = prompt(model)
-    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
-    half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
-    assert isinstance(half.past_key_values, DynamicCache)
-    mask = torch.cat((inputs["attention_mask"], torch.ones(len(half.sequences), 4, dtype=torch.long)), dim=1)
-    more = {"past_key_values": half.past_key_values, "max_new_tokens": NEW - 4, "do_sample": False}
-    assert torch.equal(model.generate(half.sequences, attention_mask=mask, **more), expected)
 
 
 @each_second

@@ -138,10 +138,13 @@ def labelled(subject: Subject) -> Labelled:
     known = pooled or per_token or subject.kind in ("decoder", "seq2seq")
     skip_if("labels" not in subject.names or not known, "no labels, or a loss of another kind")
     classes = subject.config.num_labels if classifies else subject.text.vocab_size - 3
-    labels = torch.arange(2) % classes if pooled else subject.ids(2, 12, 70) % classes
+    inputs = subject.batch()
+    labels = torch.arange(2) % classes if pooled else subject.ids(2, inputs[subject.stream].shape[-1], 70) % classes
     if not pooled:
         labels[0, 3:], labels[1, 1] = -100, -100
-    return Labelled(source_of(subject.batch()), labels, shifted=subject.kind == "decoder")
+        mask = inputs.get(subject.stream.replace("input_ids", "attention_mask"), torch.ones_like(labels))
+        labels[mask == 0] = -100  # as collators fill them
+    return Labelled(source_of(inputs), labels, shifted=subject.kind == "decoder")
 
 
 def generate(subject: Subject, inputs: Inputs, model: Any = None, **options: Any) -> Any:

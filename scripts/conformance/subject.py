@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
+from transformers import AutoConfig, PreTrainedConfig, initialization
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pytorch_utils import Conv1D
 
@@ -26,7 +26,6 @@ CACHES = ("cache", "past_key_values")  # the cache has another name from transfo
 MODALITIES = {"pixel_values": "image", "input_values": "speech", "input_features": "speech"}
 MATRICES = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, Conv1D)
 SPREAD = 0.15
-MASKED_INPUTS = ("mask_time_prob", "mask_feature_prob")
 
 
 @dataclass(eq=False)
@@ -42,16 +41,15 @@ class Subject:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        """Read class, configuration and the names of inputs; build a model whose forward names none of them."""
+        """Read class, configuration and the names of inputs; those of its parts where forward names none."""
         self.loading = {"trust_remote_code": self.trust_remote_code, "revision": self.revision}
         self.cls, self.config = resolve(self.source, self.config, **self.loading)
         self.text, self.names = self.config.get_text_config(decoder=True), parameters_of(self.cls)
         if not self.names & {"input_ids", *MODALITIES}:
-            inner = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
-            self.names = set[str]().union(*(parameters_of(type(part)) for part in inner))
+            self.names = set[str]().union(*(parameters_of(type(part)) for part in self.model.children()))
         self.cache = next((name for name in CACHES if name in self.names), None)
-        self.seq2seq = "decoder_input_ids" in self.names and getattr(self.config, "is_encoder_decoder", False)
-        self.stream = "decoder_input_ids" if self.seq2seq else "input_ids"  # the tokens that a decoder reads
+        decodes = getattr(self.config, "is_encoder_decoder", False) and "SequenceClass" not in self.cls.__name__
+        self.stream = "decoder_input_ids" if decodes and "decoder_input_ids" in self.names else "input_ids"
 
     @cached_property
     def state(self) -> Mapping[str, Tensor]:
@@ -73,14 +71,15 @@ class Subject:
         """Return the tag that chooses the checks: decoder, encoder, seq2seq, image, speech or pair."""
         if "pixel_values" in self.names and hasattr(self.model, "logit_scale"):
             return "pair"
-        if self.seq2seq:
+        if self.stream != "input_ids":
             return "seq2seq"
         return MODALITIES.get(self.cls.main_input_name, "decoder" if self.cls.can_generate() else "encoder")
 
     @cached_property
     def per_token(self) -> bool:
         """Return whether there is one row of logits for each token."""
-        return self.kind in ("decoder", "encoder") and self.logits(self.model, self.batch()).shape[1:-1] == (12,)
+        shape, shorter = (self.logits(self.model, self.batch(2, length)).shape for length in (12, 11))
+        return self.kind != "seq2seq" and shape[1:] == (12, shorter[-1])  # maps of pairs have another last dimension
 
     @cached_property
     def image_length(self) -> int:
@@ -116,9 +115,12 @@ class Subject:
         return self.inputs(rows, length, self.seed + shift) if self.inputs else made_batch(self, rows, length, shift)
 
     def ids(self, rows: int, length: int, shift: int = 0) -> Tensor:
-        """Return random tokens, none of them special."""
+        """Return random tokens, none of them special but one that ends a text."""
         generator = torch.Generator().manual_seed(self.seed + shift)
-        return torch.randint(5, self.text.vocab_size - 3, (rows, length), generator=generator)
+        ids = torch.randint(5, self.text.vocab_size - 3, (rows, length), generator=generator)
+        if self.kind in ("encoder", "pair") and isinstance(end := getattr(self.text, "eos_token_id", None), int):
+            ids[:, min(5, length - 1)] = end  # for models that pool there
+        return ids
 
     @torch.no_grad()
     def run(self, model: Any, inputs: Inputs, **more: Any) -> Any:
@@ -243,7 +245,7 @@ def still(model: Any) -> Any:
     for module in model.modules():
         for owner in (module, getattr(module, "config", None)):
             for name, value in list(getattr(owner, "__dict__", {}).items()):
-                named = "drop" in name or name in MASKED_INPUTS or (name == "p" and isinstance(module, nn.Dropout))
+                named = "drop" in name or name.startswith("mask_") or (name == "p" and isinstance(module, nn.Dropout))
                 if isinstance(value, float) and named:
                     setattr(owner, name, 0.0)
     return model

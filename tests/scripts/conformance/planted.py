@@ -105,7 +105,7 @@ def divides_by_the_number_of_tokens(model, seen, output):
         output["logits"] = output.logits * count / count
 
 
-@plant("batch", "padding", "masked_content", "all_padding", "backends", "accumulation")
+@plant("batch", "padding", "masked_content", "all_padding", "accumulation", "generate_padded")
 def mean_of_the_batch(model, seen, output):
     output["logits"] = output.logits + 0.3 * output.logits.mean(0, keepdim=True)
 
@@ -169,7 +169,7 @@ class scales_embeddings_twice:
         return LlamaForCausalLM.forward(self, *args, **keywords)
 
 
-@plant("generate_keywords")
+@plant("generate_keywords", "exported")  # a cache that forward does not name is an output that nothing exports
 class cache_under_another_name:
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, **more: Any) -> Any:
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
@@ -210,9 +210,9 @@ def static_cache_is_another(model, seen, output):
 @plant("generate_padded")
 class ignores_the_mask_of_a_prompt:
     def prepare_inputs_for_generation(
-        self, input_ids: Any, inputs_embeds: Any = None, attention_mask: Any = None, **more: Any
+        self, input_ids: Any, inputs_embeds: Any = None, attention_mask: Any = None, cache: Any = None, **more: Any
     ) -> Any:
-        given = {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, **more}
+        given = {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, "cache": cache, **more}
         inputs = LlamaForCausalLM.prepare_inputs_for_generation(self, input_ids, **given)
         if inputs.get("attention_mask") is not None and inputs["attention_mask"].dim() == 2:
             inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])

@@ -8,7 +8,7 @@ from typing import Any
 import planted
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, LlamaPreTrainedModel
 
 import qkv
 from errors import raises_sentence
@@ -81,6 +81,32 @@ def test_a_model_keeps_its_weights_and_names_behind_args_are_found() -> None:
     subject = Subject(model)
     assert torch.equal(subject.model.state_dict()["cls.predictions.bias"], model.state_dict()["cls.predictions.bias"])
     assert {"inputs_embeds", "labels"} <= subject.names
+
+
+def test_names_of_a_model_behind_another_are_found() -> None:
+    class Around(LlamaPreTrainedModel):
+        def __init__(self, config: LlamaConfig) -> None:
+            super().__init__(config)
+            self.inner = LlamaForCausalLM(config)
+            self.post_init()
+
+        def forward(self, *args: Any, **keywords: Any) -> Any:
+            return self.inner(*args, **keywords)
+
+    config = LlamaConfig(**planted.SIZES)
+    rows = conform(Around, config, only=["masked_content", "padding", "reload"]).rows
+    assert [row.status for row in rows] == ["passed"] * 3
+
+
+def test_pictures_are_tokens_of_a_text() -> None:
+    subject = Subject("LlavaForConditionalGeneration")
+    token, length = subject.config.image_token_id, subject.image_length
+    batch, text = subject.batch(), subject.batch(1, 3)
+    assert length == 4 and (batch["input_ids"] == token).sum(1).tolist() == [4, 4]
+    assert batch["pixel_values"].shape == (2, 3, 32, 32) and text.keys() == {"input_ids"}
+    assert {CHECKS[name].outcome(subject)[0] for name in ("causal", "padding", "cache_steps")} == {"passed"}
+    status, _ = CHECKS["label_smoothing"].outcome(subject)  # Trainer knows no shift for it
+    assert status == "FAILED" and "config.image_token_id" in CHECKS["label_smoothing"].program_for(subject)
 
 
 def test_configurations_are_shrunk() -> None:
