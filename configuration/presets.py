@@ -53,7 +53,8 @@ def preset(config_class: type[Config], name: str, **follows: Callable[[Fields], 
 
     def build(**differences: object) -> Config:
         given = with_differences(deepcopy(own), differences, config_class.sub_configs)
-        return config_class(**{**{field: follow(given) for field, follow in follows.items()}, **given})
+        followed = {field: follow(given) for field, follow in follows.items() if field not in differences}
+        return config_class(**given | followed)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = paper
@@ -66,11 +67,18 @@ def dalle_pattern(given: Fields) -> list[str]:
     return [*layers, "convolutional"]
 
 
+def in_turn(*words: str) -> Callable[[Fields], list[str]]:
+    """Return a function that gives the layers these words in turn."""
+    return lambda given: [words[layer % len(words)] for layer in range(given["num_hidden_layers"])]
+
+
 bert_base = preset(QkvEncoderConfig, "bert_base")
 bert_large = preset(QkvEncoderConfig, "bert_large")
 roberta_base = preset(QkvEncoderConfig, "roberta_base")
 longformer_base = preset(QkvEncoderConfig, "longformer_base")
 bigbird_base = preset(QkvEncoderConfig, "bigbird_base")
+modernbert_base = preset(QkvEncoderConfig, "modernbert_base", pattern=in_turn("full", "sliding", "sliding"))
+eurobert_210m = preset(QkvEncoderConfig, "eurobert_210m")
 esm2_t6_8m = preset(QkvEncoderConfig, "esm2_t6_8m")
 evoformer_small = preset(QkvPairConfig, "evoformer_small")
 gpt2 = preset(QkvDecoderConfig, "gpt2")
@@ -78,6 +86,16 @@ gpt2_medium = preset(QkvDecoderConfig, "gpt2_medium")
 gpt2_large = preset(QkvDecoderConfig, "gpt2_large")
 gpt2_xl = preset(QkvDecoderConfig, "gpt2_xl")
 llama_3_2_1b = preset(QkvDecoderConfig, "llama_3_2_1b")
+olmo2_1b = preset(QkvDecoderConfig, "olmo2_1b")
+smollm3_3b = preset(QkvDecoderConfig, "smollm3_3b", position=in_turn("rope", "rope", "rope", "none"))
+gemma3_1b = preset(
+    QkvDecoderConfig,
+    "gemma3_1b",
+    pattern=in_turn(*["sliding"] * 5, "full"),
+    embedding_multiplier=lambda given: given["hidden_size"] ** 0.5,
+)
+granite3_2b = preset(QkvDecoderConfig, "granite3_2b")
+gpt_oss_20b = preset(QkvDecoderConfig, "gpt_oss_20b", pattern=in_turn("sliding", "full"))
 transformer_base = preset(QkvEncoderDecoderConfig, "transformer_base")
 transformer_big = preset(QkvEncoderDecoderConfig, "transformer_big")
 t5_small = preset(QkvEncoderDecoderConfig, "t5_small")
