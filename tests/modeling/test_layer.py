@@ -83,7 +83,7 @@ def test_norm_of_another_width(word):
 
 
 @pytest.mark.parametrize("place", ORDERS)
-def test_residual_with_multiplier_and_layer_scale(place):
+def test_residual_with_layer_scale(place):
     residual = Residual(decoder(norm_position=place, layer_scale=0.3, residual_multiplier=0.7), 0).eval()
     assert residual.layer_scale.tolist() == pytest.approx([0.3] * 6)
     residual, branch, hidden = jittered(residual), jittered(nn.Linear(6, 6)), draw(2, 3, 6)
