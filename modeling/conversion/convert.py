@@ -21,6 +21,7 @@ from ..position.relative import RotaryPosition
 from .config import Conversion
 from .decoder import DECODERS
 from .decoder_experts import DECODERS_OF_EXPERTS
+from .decoder_experts_normed import DECODERS_OF_NORMED_EXPERTS
 from .decoder_gpt import DECODERS_LIKE_GPT
 from .decoder_llama import DECODERS_LIKE_LLAMA
 from .decoder_normed import DECODERS_WITH_OTHER_NORMS
@@ -41,7 +42,8 @@ MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of our
 # Of architectures that are one model, the older stands before the younger.
 TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
 CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS)
-CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS, *DECODERS_OF_EXPERTS)
+CAUSAL += (*DECODERS_WITH_PARALLEL_BRANCHES, *DECODERS_WITH_OTHER_ACTIVATIONS)
+CAUSAL += (*DECODERS_OF_EXPERTS, *DECODERS_OF_NORMED_EXPERTS)
 ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
