@@ -1,7 +1,7 @@
 """Decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen, and the decoder half of an encoder-decoder."""
 
 from dataclasses import fields
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from .axes import ActivationName, FeedForwardName, FrontendName, RouterName
 from .configuration_base import auto_classes_of
@@ -75,7 +75,7 @@ class ExpertsConfig(BranchConfig):
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
         """Plan of tensor parallelism; experts with biases, which each process would add, are not split."""
-        plan = cast("dict[str, str]", super().base_model_tp_plan)
+        plan = super().base_model_tp_plan
         if "moe" not in self.layer_feed_forwards:
             return plan
         shared = ("up_proj", "down_proj", "gate_proj") if self.shared_expert_intermediate_size else ()

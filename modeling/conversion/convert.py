@@ -21,6 +21,7 @@ from ..position.relative import RotaryPosition
 from .config import Conversion
 from .decoder import DECODERS
 from .decoder_experts import DECODERS_OF_EXPERTS
+from .decoder_experts_normed import DECODERS_OF_NORMED_EXPERTS
 from .decoder_gpt import DECODERS_LIKE_GPT
 from .decoder_llama import DECODERS_LIKE_LLAMA
 from .decoder_normed import DECODERS_WITH_OTHER_NORMS
@@ -40,8 +41,9 @@ logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
 TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
-CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS)
-CAUSAL += (*PARALLEL_DECODERS, *DECODERS_OF_EXPERTS)
+EXPERTS = (*DECODERS_OF_EXPERTS, *DECODERS_OF_NORMED_EXPERTS)
+LIKE_LLAMA = (*DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS, *PARALLEL_DECODERS, *EXPERTS)
+CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *LIKE_LLAMA)
 ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
