@@ -95,6 +95,7 @@ gemma3_1b = preset(
     embedding_multiplier=lambda given: given["hidden_size"] ** 0.5,
 )
 granite3_2b = preset(QkvDecoderConfig, "granite3_2b")
+olmoe_1b_7b = preset(QkvDecoderConfig, "olmoe_1b_7b")
 gpt_oss_20b = preset(QkvDecoderConfig, "gpt_oss_20b", pattern=in_turn("sliding", "full"))
 transformer_base = preset(QkvEncoderDecoderConfig, "transformer_base")
 transformer_big = preset(QkvEncoderDecoderConfig, "transformer_big")
