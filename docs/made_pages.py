@@ -113,6 +113,10 @@ def code_of(config: QkvConfig) -> str:
     default = type(config)()
     fields = changed(config.to_dict(), default.to_dict())
     own = {name: value for name, value in fields.items() if name in vars(config)}  # others are said of a part
+    for field in dataclasses.fields(config):
+        follows, value = field.metadata.get("follows"), getattr(config, field.name)
+        if follows and value != follows(config):  # the default's value, which these fields would change
+            own.setdefault(field.name, value)
     if config.num_labels != default.num_labels:
         own["num_labels"] = config.num_labels
     rows = "".join(f"    {name}={literal(value)},\n" for name, value in own.items())

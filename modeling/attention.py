@@ -108,11 +108,12 @@ class SelfAttention(Attention):
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__(config, layer_index)
         self.is_causal = config.causal
-        self.sinks = nn.Parameter(torch.empty(config.num_attention_heads)) if config.attention_sinks else None
+        if config.attention_sinks:  # transformers' paged attention asks whether a module has this name
+            self.sinks = nn.Parameter(torch.empty(config.num_attention_heads))
 
     def init_parameters(self, std: float) -> None:
         """Start with small sinks."""
-        if self.sinks is not None:
+        if self.config.attention_sinks:
             init.normal_(self.sinks, std=std)
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
@@ -124,7 +125,7 @@ class SelfAttention(Attention):
         bias = score_bias(context.position.bias, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
-        attend = by_mask(attend if self.sinks is None else with_sinks(attend, self.sinks), context.mask)
+        attend = by_mask(with_sinks(attend, self.sinks) if self.config.attention_sinks else attend, context.mask)
         mixed, weights = attend(
             self, query, key, value, context.mask, scaling=self.scaling, position_bias=bias, **options
         )

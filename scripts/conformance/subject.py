@@ -150,7 +150,7 @@ def shrink(default: PreTrainedConfig) -> dict[str, Any]:
             fields[name] = TINY[name]
     if hasattr(default, "kv_lora_rank"):  # latent attention makes keys and values for every head
         fields["num_key_value_heads"] = fields["num_attention_heads"]
-    return fields
+    return fields | TABLE["models"].get(default.model_type, {})
 
 
 def small_config(model_class: Any) -> PreTrainedConfig:

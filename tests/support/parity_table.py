@@ -3,14 +3,8 @@
 `python tests/support/parity_table.py`; `test_parity_table.py` keeps the page and the rows equal.
 """
 
-import ast
-import copy
-import importlib
 import platform
-import re
 import sys
-from functools import cache
-from math import ceil
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -20,18 +14,13 @@ if __name__ == "__main__":
 
 import torch
 import transformers
-from test_parity import DOUBLE, GENERATED_FROM, SINGLE, assert_identical, distance, double
+from test_parity import DOUBLE, SINGLE, assert_identical, distance, double
 from test_parity_space import search
-from transformers import PreTrainedConfig
 
-import half_precision
-from comparison import exact
 from families import FAMILIES, LEFT_OUT, ROWS
-from families.base import Family, Row
-from qkv.modeling.conversion.config import Architecture, Conversion, declared
-from qkv.modeling.conversion.convert import CONVERSIONS, from_transformers, to_transformers
+from families.base import Row
+from qkv.modeling.conversion.convert import from_transformers, to_transformers
 
-CONVERSION = Path(__file__).resolve().parents[2] / "modeling" / "conversion"
 PAGE = Path(__file__).resolve().parents[2] / "model_cards" / "PARITY.md"
 DRAWN = 30
 HEAD = f"""# Parity with transformers
@@ -51,16 +40,13 @@ transformers {{transformers}}, torch {{torch}}, {{machine}}.
 | --- | --- | --- | --- | --- | --- | --- |
 """
 SPACE = f"""
-## By architecture
+## Drawn configs
 
-*Drawn* is the largest difference over {DRAWN} configs of each, drawn from all that its config may legally say, each
-with a head; every one of them went back bit-identical. *bf16* is our largest error divided by stock's, both against
-double precision, of one class. *Greedy* counts equal tokens of all classes that generate. *Lines* are those of its
-statement in `modeling/conversion/` and of the tables in `weights.yaml` that it names; what it takes from a relative
-counts there. *Must stay as it is by default* lists fields of its config that another value of is refused.
+{DRAWN} configs of each architecture, drawn from all that its config may legally say, each with a head: the largest
+difference of any. Every one of them went back bit-identical.
 
-| architecture | classes | drawn, fp32 | drawn, fp64 | bf16 | greedy | lines | must stay as it is by default |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| architecture | fp32 | fp64 |
+| --- | --- | --- |
 """
 GAPS = """
 ## Classes that do not convert
@@ -86,80 +72,14 @@ def measure(row: Row) -> str:
     return f"| {row.class_name} | {row.name or 'plain'} | {type(ours).__name__} | {numbers} |\n"
 
 
-def half_error(row: Row) -> float:
-    """Our largest error in bfloat16, divided by stock's."""
-    official = row.build()
-    with exact():
-        precise = half_precision.run(row, copy.deepcopy(official).double(), ours=False)
-    official = official.bfloat16()
-    theirs, mine = (
-        half_precision.run(row, model, ours=ours)
-        for model, ours in ((official, False), (from_transformers(official), True))
-    )
-    return max(float((mine[name] - true).norm() / (theirs[name] - true).norm()) for name, true in precise.items())
-
-
-def greedy(row: Row) -> tuple[int, int]:
-    """How many tokens of ours are theirs, and how many there are."""
-    given = row.inputs(row.sides[-1])
-    inputs = {name: given[name] for name in GENERATED_FROM if name in given}
-    official = row.build()
-    theirs, mine = (
-        model.generate(**inputs, max_new_tokens=8, do_sample=False) for model in (official, from_transformers(official))
-    )
-    return int((mine == theirs).sum()), theirs.numel()
-
-
-def architectures(value: object) -> list[Architecture]:
-    """The architectures that a name of a module stands for, alone or as a tuple."""
-    return [each for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, Architecture)]
-
-
-@cache
-def lines() -> dict[str, int]:
-    """Lines of the statement that makes each architecture, and of the tables of weights that it names."""
-    text = (CONVERSION / "weights.yaml").read_text(encoding="utf-8")
-    tables = {name: 1 + rows.count("\n") for name, rows in re.findall(r"^(\w+): \|\n((?:  .*\n)+)", text, re.MULTILINE)}
-    found = {}
-    for path in CONVERSION.glob("*.py"):
-        module = importlib.import_module(f"qkv.modeling.conversion.{path.stem}")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = re.findall(r"\w+", ast.unparse(node.targets[0])) if isinstance(node, ast.Assign) else []
-            own = [each for name in names for each in architectures(getattr(module, name))]
-            named = sum(tables[name] for name in re.findall(r"ROWS\['(\w+)'\]", ast.unparse(node)))
-            for each in own:
-                share = ceil((node.end_lineno - node.lineno + 1 + named) / len(own))  # of a tuple of several
-                found[each.model_type] = max(share, found.get(each.model_type, 0))
-    return found
-
-
-def fixed(conversions: list[Conversion]) -> list[str]:
-    """Fields of the official config that nothing reads, and that may not be ignored."""
-    stock = conversions[0].stock
-    read = {codec.name.partition(".")[0] for each in conversions for _, codec in each.fields}
-    inert = set.intersection(*(set(each.inert) for each in conversions))
-    left = declared(stock) - declared(PreTrainedConfig) - read - inert - stock.sub_configs.keys()
-    return sorted(name for name in left if not name.startswith("_"))
-
-
-def architecture(name: str, family: Family) -> str:
-    """One line of the table of architectures."""
-    numbers = " | ".join(f"{value:.1e}" for value in search(family, DRAWN))
-    conversions = [each for each in CONVERSIONS if each.model_type == name]
-    counted = [greedy(row) for row in family.rows() if row.generates]
-    tokens = f"{sum(equal for equal, _ in counted)} of {sum(every for _, every in counted)}" if counted else "–"
-    half = f"{half_error(half_precision.FIRST[name]):.2f}" if name in half_precision.FIRST else "–"
-    refused = ", ".join(f"`{field}`" for field in fixed(conversions)) or "–"
-    return f"| {name} | {len(family.heads)} | {numbers} | {half} | {tokens} | {lines()[name]} | {refused} |\n"
-
-
 def write() -> None:
     """Measure everything, then write the page."""
     torch.set_num_threads(1)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__, "machine": platform.machine()}
     page = HEAD.format(**versions) + "".join(measure(row) for row in ROWS) + SPACE
     for name, family in FAMILIES.items():
-        page += architecture(name, family)
+        single, precise = search(family, DRAWN)
+        page += f"| {name} | {single:.1e} | {precise:.1e} |\n"
     page += GAPS + "".join(f"| {name} | {reason} |\n" for name, reason in sorted(LEFT_OUT.items()))
     PAGE.with_suffix(".partial").write_text(page, encoding="utf-8")
     PAGE.with_suffix(".partial").replace(PAGE)
