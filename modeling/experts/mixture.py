@@ -5,7 +5,7 @@ Shapes: N tokens, D hidden_size, F moe_intermediate_size, E experts, k experts o
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -159,7 +159,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: ExpertsConfig) -> None:
         super().__init__()
         self.gate = Router(config)
-        self.experts: Any = Experts(config)
+        self.experts = cast(Any, Experts(config))
         self.experts.has_bias = config.mlp_bias  # of which transformers' decorator knows for a class alone
         shared = config.shared_expert_intermediate_size
         self.shared_expert = GLU(config, shared) if shared else None
