@@ -34,6 +34,7 @@ include_patterns = [
     "scripts/*.md",
     "scripts/attention/capture.py",
     "scripts/attention_view/view.py",
+    "scripts/conformance/report.py",
     "scripts/context/extension.py",
     "scripts/data/README.md",
     "scripts/probes/in*.py",
@@ -48,6 +49,8 @@ include_patterns = [
     "tests/support/reference.py",
     "tests/ecosystem/test_serving_engines.py",
 ]
+# Beside a page or a module of the same name.
+exclude_patterns = ["model_cards/CONFORM.yaml", "modeling/conversion/weights.yaml"]
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
