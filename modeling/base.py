@@ -125,8 +125,8 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
-        """Return True: experts go by the config, which transformers reads off the text of one file."""
-        return True
+        """Return whether a config of this class may have experts, which transformers reads off the text of one file."""
+        return hasattr(cls.config_class, "num_experts")
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
         """Return how experts are computed: one by one unless asked, where products of groups take no such widths.
