@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from .axes import ActivationName, FeedForwardName, FrontendName, RouterName
 from .configuration_base import auto_classes_of
+from .configuration_pattern import check_words_of_layers, words_of_layers
 from .configuration_stack import BranchConfig, TextGridConfig
 from .earlier_names import root_of_width
 from .fields import Derived, Fields, at_least, positive, rate, size_of
@@ -59,8 +60,7 @@ class ExpertsConfig(BranchConfig):
     @property
     def layer_feed_forwards(self) -> list[FeedForwardName]:
         """The kind of feed-forward network of each layer."""
-        words = self.feed_forward
-        return words if isinstance(words, list) else [words] * self.num_hidden_layers
+        return words_of_layers(self.feed_forward, self.num_hidden_layers)
 
     def to_dict(self) -> Fields:
         """Return all fields; those of mixtures and sinks, without a mixture, only if they were set."""
@@ -97,9 +97,8 @@ class ExpertsConfig(BranchConfig):
 
     def validate_experts(self) -> None:
         """Check that each layer has a feed-forward network, and that routers can choose as many experts as asked."""
-        words, count = self.layer_feed_forwards, self.num_hidden_layers
-        if len(words) != count:
-            raise ValueError(f"feed_forward={words} has {len(words)} words for num_hidden_layers={count}")
+        words = self.layer_feed_forwards
+        check_words_of_layers("feed_forward", words, self.num_hidden_layers)
         if "moe" not in words:
             return
         experts, groups, kept = self.num_experts, self.n_group, self.topk_group

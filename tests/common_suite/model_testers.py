@@ -109,7 +109,10 @@ FAMILIES = {
     "DecoderLlama": Family(lambda: tiny.decoder("llama"), DECODER, text, TEXT),
     "DecoderMistral": Family(lambda: tiny.decoder("mistral", num_key_value_heads=2), DECODER, text, TEXT),
     "DecoderExperts": Family(
-        lambda: tiny.decoder("llama", feed_forward="moe", num_experts=4, moe_intermediate_size=32), DECODER, text, TEXT
+        lambda: tiny.decoder("llama", feed_forward="moe", num_experts=4, moe_intermediate_size=32, mlp_bias=False),
+        DECODER,
+        text,
+        TEXT,
     ),
     "EncoderDecoder": Family(
         lambda: tiny.encoder_decoder(max_position_embeddings=64, **PLAIN), TRANSLATORS, translations, TEXT
