@@ -52,7 +52,7 @@ class PositionConfig(PatternConfig):
         turned = self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs
         if turned and self.position_word not in ROTARY_POSITIONS:
             raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
-        # transformers fills it in place, and what was given may be shared.
+        # transformers fills it in place, and the caller may share it.
         self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)
         if self.position_word not in ROTARY_POSITIONS:  # transformers fills in a default

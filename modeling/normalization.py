@@ -176,7 +176,7 @@ def make_norm(config: StackConfig, size: int | None = None) -> nn.Module:
 
 
 def one_plus(weight: Tensor, like: Tensor) -> Tensor:
-    """Return a gain that is stored less 1, in the precision of what it scales."""
+    """Return a gain that is stored less 1, in the precision of the tensor it scales."""
     return 1.0 + weight.to(like.dtype)
 
 
@@ -242,7 +242,7 @@ class Residual(nn.Module):
         return branch if self.layer_scale is None else branch * self.layer_scale
 
     def drop(self, branch: Tensor) -> Tensor:
-        """Apply what changes a branch, dropout and stochastic depth, the last two keeping the expected value."""
+        """Apply the changes of a branch, dropout and stochastic depth, the last two keeping the expected value."""
         branch = self.change(branch) if self.changes else branch
         # A step of generation is short, and a module that does nothing is a call all the same.
         branch = self.dropout(branch) if self.dropout.training else branch

@@ -164,15 +164,21 @@ def test_weights_that_a_checkpoint_lacks_are_initialised(case: Case) -> None:
 
 
 @each_head
-def test_mixed_precision_is_near_float32(case: Case) -> None:
-    model = case.build().float()
-    precise = run(model, case.inputs())
+def test_bfloat16_and_mixed_precision(case: Case, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    loaded = case.model_class.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert loaded.dtype == torch.bfloat16 and {value.dtype for value in loaded.parameters()} == {torch.bfloat16}
+    assert ties(loaded) == ties(model) == ties(model.to(torch.bfloat16))
+    assert_same_model(loaded, model, case.inputs())
+    precise = run(case.model_class.from_pretrained(tmp_path, dtype=torch.float32), case.inputs())
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = run(model, case.inputs())
-    assert all(value.isfinite().all() for _, value in numbers(mixed))
-    if "loss" in mixed:
-        assert mixed.loss.dtype == torch.float32  # a sum of many terms needs the digits
-        assert_close(mixed.loss, precise.loss, rtol=0.05, atol=0)
+        mixed = run(model.float(), case.inputs())
+    for output in (run(loaded, case.inputs()), mixed):
+        assert all(value.isfinite().all() for _, value in numbers(output))
+        if "loss" in output:
+            assert output.loss.dtype == torch.float32  # a sum of many terms needs the digits
+            assert_close(output.loss, precise.loss, rtol=0.05, atol=0)
 
 
 @each_head
@@ -267,6 +273,23 @@ def test_states_and_attentions_are_real_whatever_the_backend(case: Case) -> None
     assert_same({name: found[name] for name in plain}, plain, rtol=1e-5, atol=1e-5)
     weights = [value.sum(-1) for name, value in found.items() if "attentions" in name]
     assert_close(weights, [torch.ones_like(each) for each in weights])
+
+
+# A chain is folded by its amino acids, which embeddings do not tell.
+@drawn([case for case in CASES if "input_ids" in case.inputs() and not case.name.startswith("Folding")], 12)
+def test_embeddings_may_be_given_for_ids(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    expected = run(model, inputs)
+    ids = inputs.pop("input_ids")
+    with torch.no_grad():
+        embedded = model.get_input_embeddings()(ids)
+        assert_same(run(model, inputs, inputs_embeds=embedded), expected)
+        if "decoder_input_ids" in inputs:
+            rest = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
+            target = model.get_decoder().get_input_embeddings()(inputs["decoder_input_ids"])
+            assert_same(model(**rest, inputs_embeds=embedded, decoder_inputs_embeds=target), expected)
+    with raises_sentence("input_ids", "inputs_embeds"):
+        run(model, inputs, input_ids=ids, inputs_embeds=embedded)
 
 
 # Training -------------------------------------------------------------------------------------------------------------

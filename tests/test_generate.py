@@ -28,10 +28,15 @@ def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:
     inputs = tiny.text(batch=batch, length=tiny.SOURCE)
     if model.config.is_encoder_decoder:
         return inputs
-    padding = (inputs["attention_mask"] == 0).sum(1).tolist()
+    return moved(inputs, 1.0)
+
+
+def moved(inputs: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Rows padded on the right with this share of their padding on the left."""
+    padding = [int(count * share) for count in (inputs["attention_mask"] == 0).sum(1)]
     return {
-        name: torch.stack([row.roll(by) for row, by in zip(rows, padding, strict=True)])
-        for name, rows in inputs.items()
+        name: torch.stack([row.roll(by) for row, by in zip(value, padding, strict=True)])
+        for name, value in inputs.items()
     }
 
 
@@ -45,6 +50,38 @@ def generate(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) 
 def forward(model: PreTrainedModel, **inputs: Any) -> Any:
     with torch.no_grad():
         return model(**inputs)
+
+
+@pytest.mark.costly(5)
+@each_second
+def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
+    model = build(kind)
+    right = tiny.text(batch=3, length=tiny.SOURCE)
+    rows = [ids[mask.bool()][None] for ids, mask in zip(*right.values(), strict=True)]
+    beams = {"num_beams": 3}
+    for options, slow in (({}, {}), (beams, {**beams, "use_cache": False}), ({"cache_implementation": "static"}, {})):
+        alone = torch.cat([generate(model, {"input_ids": row}, pad_token_id=tiny.PAD, **slow) for row in rows])
+        for share in (0.0, 0.5):
+            inputs = moved(right, share)
+            assert torch.equal(generate(model, inputs, **options), alone)
+
+
+@pytest.mark.costly(4)
+@each_second
+def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
+    model = build(kind)
+    inputs = prompt(model)
+    options = {"do_sample": True, "temperature": 2.0, "top_k": 0}
+
+    def sample(seed: int, **more: Any) -> Tensor:
+        torch.manual_seed(seed)
+        return generate(model, inputs, **{**options, **more})
+
+    assert torch.equal(sample(1), sample(1)) and not torch.equal(sample(1), sample(2))
+    assert torch.equal(sample(1), sample(1, cache_implementation="static"))
+    assert torch.equal(sample(1, top_k=1), generate(model, inputs))
+    assert torch.equal(sample(1, top_p=1e-6), generate(model, inputs))
+    assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
 
 
 @each_second

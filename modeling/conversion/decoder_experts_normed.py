@@ -1,6 +1,6 @@
 """Conversion of mixtures of experts with other norms and factors: OLMoE, FlexOlmo, GraniteMoE, MiniMax-M2, HunYuan.
 
-What differs in training is said in `decoder_experts.py`.
+`decoder_experts.py` tells the differences in training.
 """
 
 from dataclasses import replace

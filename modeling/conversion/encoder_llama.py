@@ -67,7 +67,7 @@ EMBEDDING_GEMMA = replace(
     GEMMA3,
     family=QkvEncoderConfig,
     fields={name: theirs for name, theirs in GEMMA3.fields.items() if name != "classifier_dropout"}
-    # An encoder reads both ways, and what is written says so.
+    # An encoder reads both ways, and its config says so.
     | {"type_vocab_size": Codec("use_bidirectional_attention", lambda *_: 0, lambda *_: True)}
     | {"sliding_window": BOTH_SIDES},
     heads=(replace(MODEL, free=POOLING),),

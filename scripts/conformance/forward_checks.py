@@ -59,7 +59,7 @@ def masked_content(subject: Subject) -> None:
 
 
 def padding(subject: Subject) -> None:
-    """Check that a padded row gives what it gives alone: right; left with position_ids."""
+    """Check that a padded row gives the same as alone: right; left with position_ids."""
     for backend in subject.backends:
         model = subject.fresh(backend)
         for side in SIDES:
@@ -91,7 +91,7 @@ def all_padding(subject: Subject) -> None:
 
 
 def batch(subject: Subject) -> None:
-    """Check that a batch gives what its rows give one by one."""
+    """Check that a batch gives the same as its rows one by one."""
     inputs = subject.batch(3)
     for row, whole in enumerate(subject.logits(subject.model, inputs)):
         alone = subject.logits(subject.model, {name: value[row : row + 1] for name, value in inputs.items()})[0]

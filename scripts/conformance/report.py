@@ -74,7 +74,7 @@ class Check:
         return status, reason
 
     def __call__(self, subject: Subject) -> None:
-        """Check a model for pytest: raise what `qkv conform` reports."""
+        """Check a model for pytest: raise the failure that `qkv conform` reports."""
         status, reason = self.outcome(subject)
         if status in WRONG:
             raise ConformanceError(f"{self.name}: {reason}\n{self.program_for(subject)}")

@@ -85,7 +85,7 @@ def generate_static(subject: Subject) -> None:
 
 
 def generate_padded(subject: Subject) -> None:
-    """Check that a prompt in a padded batch (decoders: left, encoders: right) writes what it writes alone."""
+    """Check that a prompt in a padded batch (decoders: left, encoders: right) writes the same as alone."""
     rows = padded(subject, "right" if subject.kind == "seq2seq" else "left")
     compare_searches(subject, "alone and padded", (rows.alone, {}), (rows.inputs, {}), names=SHORT)
 

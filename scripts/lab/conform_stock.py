@@ -1,4 +1,4 @@
-"""Check the classes of transformers by `qkv conform`, and write the page of what was found."""
+"""Check the classes of transformers by `qkv conform`, and write the page of findings."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> None:
 
 
 def checked(name: str) -> dict[str, object]:
-    """Check a class, run the program of each failure, and return what was found."""
+    """Check a class, run the program of each failure, and return the findings."""
     rows = [asdict(row) for row in conform(name).rows]
     for row in rows:
         if row["program"]:
