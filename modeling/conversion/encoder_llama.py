@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import Architecture, Codec, Head, renames, translated
-from .decoder import LLAMA_WORDS, WHOLE_ROPE
-from .decoder_normed import GEMMA3
+from .decoder import GEMMA3, LLAMA_WORDS, WHOLE_ROPE
 from .encoder import CLASSIFIER, MODEL, POOLING, TEXTS
 from .encoder_rotary import BOTH_SIDES
 from .weights import ROWS

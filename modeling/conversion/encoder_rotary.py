@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from .config import Architecture, Codec, Head, Values, renames, translated
-from .decoder import LAYER_PATTERN, LAYER_TYPES, PATTERNS, WHOLE_ROPE
+from .decoder import CLASSIFIER_ACT, LAYER_PATTERN, ROPE_OF_PATTERNS, WHOLE_ROPE
 from .encoder import (
     ANSWERS,
     BERT_FIELDS,
@@ -26,25 +26,12 @@ from .encoder import (
 )
 from .weights import ROWS
 
-
-def their_rope(parameters: Values | None, ours: Values) -> Values:
-    """Return the parameters of each type of layer, under its name; one set for all of ours is each type's."""
-    return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
-
-
 # A window of theirs counts both sides of a token, ours one side and the token.
 BOTH_SIDES = Codec(
     "sliding_window",
     read=lambda width, theirs: width // 2 + 1,
     write=lambda window, ours: 2 * ((window or 1) - 1),
 )
-ROPE_BY_PATTERN = {
-    "rope_parameters": Codec(
-        "rope_parameters",
-        lambda parameters, theirs: {PATTERNS[name]: values for name, values in parameters.items()},
-        their_rope,
-    )
-}
 TRANSFORM = ("transform.{dense,norm}", "head.{dense,norm}")
 TRANSFORMED = (TRANSFORM, *CLASSIFIER)
 MODERNBERT = Architecture(
@@ -57,10 +44,8 @@ MODERNBERT = Architecture(
         ),
         # Only a tokenizer reads them; ours carries them along.
         **renames("cls_token_id sep_token_id"),
-        "head_act": Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"]),
-        "pattern": LAYER_PATTERN,
+        **{"head_act": CLASSIFIER_ACT, "pattern": LAYER_PATTERN, "rope_parameters": ROPE_OF_PATTERNS},
         "sliding_window": replace(BOTH_SIDES, name="local_attention"),
-        **ROPE_BY_PATTERN,
         "pooling": translated("classifier_pooling", {"cls": "first", "mean": "mean"}),
     },
     {
