@@ -20,7 +20,7 @@ from .weights import ROWS, Rows, placed
 
 Group = dict[str, Architecture]
 # Names that every table may use.
-COMMON = {"AFTER_PADDING": AFTER_PADDING, "SCALED": SCALED, "default": default, "translated": translated}
+COMMON: Values = {"AFTER_PADDING": AFTER_PADDING, "SCALED": SCALED, "default": default, "translated": translated}
 FAMILIES = {family.__name__: family for family in model_configs()}
 
 
@@ -28,7 +28,7 @@ def read_architectures(path: Path, names: Mapping[str, Any]) -> dict[str, Group]
     """Read groups of architectures, in the order of the file, with the codecs and heads of a module."""
 
     def construct(loader: Any, name: str, node: yaml.Node) -> Any:
-        codec: Any = (COMMON | names)[name]
+        codec: Any = {**COMMON, **names}[name]
         if isinstance(node, yaml.MappingNode):
             return codec(**loader.construct_mapping(node, deep=True))
         return codec(*loader.construct_sequence(node)) if isinstance(node, yaml.SequenceNode) else codec
