@@ -23,11 +23,9 @@ from .decoder import GROUPS
 from .decoder_experts import DECODERS_OF_EXPERTS
 from .decoder_experts_normed import DECODERS_OF_NORMED_EXPERTS
 from .decoder_llama import DECODERS_LIKE_LLAMA
-from .encoder import ENCODERS
+from .encoder import GROUPS as ENCODERS
 from .encoder_decoder import GROUPS as ENCODER_DECODERS
 from .encoder_kin import ENCODER_KIN
-from .encoder_llama import LLAMAS_READING_BOTH_WAYS
-from .encoder_rotary import ROTARY_ENCODERS
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
 from .image_models import IMAGE_MODELS
@@ -36,7 +34,8 @@ from .weights import Weights, convert, owned
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
-TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
+ROTARY_ENCODERS = (*ENCODERS["rotary"].values(), *ENCODERS["llamas"].values())
+TEXT_ENCODERS = (*ENCODERS["encoders"].values(), *ENCODER_KIN, *ROTARY_ENCODERS)
 LIKE_LLAMA = (*DECODERS_LIKE_LLAMA, *GROUPS["descendants"].values())
 EXPERTS = (*DECODERS_OF_EXPERTS, *DECODERS_OF_NORMED_EXPERTS)
 CAUSAL = (*GROUPS["decoders"].values(), *LIKE_LLAMA, *EXPERTS)

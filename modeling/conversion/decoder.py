@@ -1,4 +1,4 @@
-"""Conversion of decoders: the heads and codecs by which `decoder.yaml` tells them, and tables in Python share them.
+"""Conversion of decoders: the heads and codecs by which `decoder.yaml` and tables in Python tell them.
 
 Stock Granite and HyperCLOVA X multiply given embeddings, too, where ours multiplies those of its table alone. In
 training, stock models drop out no attention weights where theirs has no field for it, and ours does.
@@ -20,14 +20,8 @@ ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
 COMMON = (MODEL, NEXT_TOKEN, SCORED)
 TOKENS = Head("ForTokenClassification", ROWS["classifier_as_score"])
 SCORED_TOKENS = replace(TOKENS, rows=ROWS["score"])
-# Heads of single architectures.
 BIASED_NEXT_TOKEN = replace(NEXT_TOKEN, rows=ROWS["biased_language_model"])
-BIOGPT_NEXT_TOKEN = replace(NEXT_TOKEN, rows=ROWS["output_projection"])
-ETTIN_NEXT_TOKEN = replace(NEXT_TOKEN, rows=ROWS["ettin_words"])
-GEMMA3_NEXT_TOKEN = replace(NEXT_TOKEN, theirs="Gemma3ForCausalLM")
-GPT2_NEXT_TOKEN = replace(NEXT_TOKEN, theirs="LMHeadModel")
 LLAMA_ANSWERS = replace(ANSWERS, prefix="transformer.")
-OPT_MODEL = replace(MODEL, prefix="decoder.")
 
 # Theirs is read by one head alone, and is 0.1 unless set.
 TENTH = Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate)

@@ -1,6 +1,5 @@
 """Conversion of encoder-decoders, of text and from speech to text: the heads and codecs of `encoder_decoder.yaml`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from .config import AFTER_PADDING, Codec, Head, Values, both, one_spelling, renames
@@ -13,11 +12,7 @@ SCORED = Head("ForConditionalGeneration", LANGUAGE_MODEL)
 # Only where their buffer is not zero, our head has a bias.
 BIASED = Head("ForConditionalGeneration", (*LANGUAGE_MODEL, *ROWS["logits_bias"]))
 TEXTS = Head("ForSequenceClassification", ROWS["classification_head"])
-BART_TEXTS, T5_TEXTS = replace(TEXTS, prefix="model."), replace(TEXTS, prefix="transformer.")
-MARIAN_SCORED = replace(BIASED, theirs="MTModel")
-T5_ENCODER_MODEL = replace(MODEL, theirs="EncoderModel")
 SPEECH_SCORED = Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")
-WHISPER_SCORED = replace(SPEECH_SCORED, rows=ROWS["whisper_head"])
 # Fields of which encoder and decoder have one each, and those of other names.
 SIDES = {
     **both(
@@ -60,5 +55,5 @@ def offset(pad: int, theirs: Values) -> int:
 
 
 FIRST_FRAME = Codec("pad_token_id", offset, AFTER_PADDING.write)
-OF_OTHERS = {"ANSWERS": ANSWERS, "TOKENS": TOKENS, "WINDOW": WINDOW}
+OF_OTHERS = {"MODEL": MODEL, "ANSWERS": ANSWERS, "TOKENS": TOKENS, "WINDOW": WINDOW}
 GROUPS = read_architectures(Path(__file__).with_suffix(".yaml"), globals() | OF_OTHERS)

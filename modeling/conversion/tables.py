@@ -2,12 +2,13 @@
 
 An entry of a group has the fields of an `Architecture` under the type of its model, or another name beside a
 `model_type`; what entries share stands under `shared`. `rows` are names of tables in `weights.yaml`, `name@part` where
-ours are those of a part; `heads` are names in Python, and `free` and `inert` may be lists. `both.name` among fields and
-words is of encoder and decoder. A tag `!NAME` is the codec of that name or, before a list or a mapping, a function that
-makes one of them.
+ours are those of a part; `heads` are names in Python, or what differs from a head that they are `like`; `free` and
+`inert` may be lists. `both.name` among fields and words is of encoder and decoder. A tag `!NAME` is the codec of that
+name or, before a list or a mapping, a function that makes one of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +46,30 @@ def read_architectures(path: Path, names: Mapping[str, Any]) -> dict[str, Group]
 
 def architecture(entry: Values, names: Mapping[str, Any]) -> Architecture:
     """Make an architecture of its entry."""
-    found = [names[name] for name in entry["heads"].split()]
-    heads = tuple(head for each in found for head in ([each] if isinstance(each, Head) else each))
-    rows = tuple(row for name in entry["rows"].split() for row in placed_table(name))
     joined = {name: " ".join(entry[name]) for name in ("free", "inert") if isinstance(entry.get(name), list)}
     told = {name: of_both_sides(entry[name]) for name in ("fields", "words")}
-    made = {"family": FAMILIES[entry["family"]], "heads": heads, "rows": rows}
-    return Architecture(**{**entry, **joined, **told, **made})
+    made = {"family": FAMILIES[entry["family"]], "rows": rows_of(entry["rows"])}
+    return Architecture(**{**entry, **joined, **told, **made, "heads": tuple(read_heads(entry["heads"], names))})
 
 
-def placed_table(name: str) -> Rows:
-    """Return a table of rows, our names behind those of a part where the table is `name@part`."""
-    table, _, part = name.partition("@")
-    return placed(ROWS[table], f"{part}.", "") if part else ROWS[table]
+def read_heads(told: str | list[str | Values], names: Mapping[str, Any]) -> Iterator[Head]:
+    """Yield heads by name, and heads like one of that name with other fields."""
+    for each in [told] if isinstance(told, str) else told:
+        if isinstance(each, dict):
+            others = {name: value for name, value in each.items() if name not in ("like", "rows")}
+            yield replace(names[each["like"]], **others, **({"rows": rows_of(each["rows"])} if "rows" in each else {}))
+        else:
+            for name in each.split():
+                yield from [names[name]] if isinstance(names[name], Head) else names[name]
+
+
+def rows_of(tables: str) -> Rows:
+    """Join tables of rows; of `name@part` our names stand behind those of a part."""
+    rows: Rows = ()
+    for name in tables.split():
+        table, _, part = name.partition("@")
+        rows += placed(ROWS[table], f"{part}.", "") if part else ROWS[table]
+    return rows
 
 
 def of_both_sides(values: Values) -> Values:

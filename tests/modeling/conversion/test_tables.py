@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from checkout import ROOT
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion import decoder, encoder_decoder
-from qkv.modeling.conversion.config import Architecture, Codec, Head
+from qkv.modeling.conversion import decoder, encoder, encoder_decoder
+from qkv.modeling.conversion.config import Codec, Head
 from qkv.modeling.conversion.tables import read_architectures
 
 ENTRY = """
@@ -18,7 +18,7 @@ group:
   first: &first
     <<: *both
     fields: {ours: theirs, both.side: "*_side", window: !CODEC , size: !codec_of [name], width: !codec_of {name: other}}
-    heads: HEAD SEVERAL
+    heads: [HEAD SEVERAL, {like: HEAD, ours: ForY, rows: score}]
     inert: &unread one two
   second: {<<: *first, model_type: first, inert: [three, *unread]}
 """
@@ -32,8 +32,9 @@ def test_entries_share_parts_and_name_codecs_heads_and_rows(tmp_path: Path) -> N
     assert (first.model_type, second.model_type, first.family) == ("first", "first", QkvDecoderConfig)
     assert (first.fields.pop("encoder.side"), first.fields.pop("decoder.side")) == ("encoder_side", "decoder_side")
     assert first.fields == {"ours": "theirs", "window": Codec("window"), "size": Codec("name"), "width": Codec("other")}
-    assert [head.ours for head in first.heads] == ["Model", "ForX"] and second.heads == first.heads
+    assert [head.ours for head in first.heads] == ["Model", "ForX", "ForY"] and second.heads == first.heads
     assert (first.inert, second.inert) == ("one two", "three one two")
+    assert first.heads[-1].rows == (("score", "score"),)
     assert [row[0] for row in first.rows[-2:]] == [
         "part.layers.*.mlp.gate",
         "part.layers.*.mlp.experts.{gate_up_proj,down_proj}",
@@ -43,9 +44,9 @@ def test_entries_share_parts_and_name_codecs_heads_and_rows(tmp_path: Path) -> N
         read_architectures(path, NAMES)
 
 
-@pytest.mark.parametrize(("name", "groups"), [("decoder", decoder.GROUPS), ("encoder_decoder", encoder_decoder.GROUPS)])
-def test_no_entry_hides_another(name: str, groups: dict[str, dict[str, Architecture]]) -> None:
-    text = (ROOT / "modeling" / "conversion" / f"{name}.yaml").read_text()
+@pytest.mark.parametrize("module", [decoder, encoder, encoder_decoder])
+def test_no_entry_hides_another(module: Any) -> None:
+    text = Path(module.__file__).with_suffix(".yaml").read_text()
     _, *parts = re.split(r"^\w+:$", text, flags=re.MULTILINE)
     entries = [entry for part in parts[1:] for entry in re.findall(r"^  ([\w-]+):", part, re.MULTILINE)]
-    assert sorted(entries) == sorted(entry for group in groups.values() for entry in group)
+    assert sorted(entries) == sorted(entry for group in module.GROUPS.values() for entry in group)
