@@ -20,8 +20,9 @@ from .decoder import (
     QWEN3,
     SCORED_TOKENS,
     UNBIASED,
+    input_biases,
 )
-from .decoder_llama import ERNIE, WINDOW_OR_NONE, input_biases
+from .decoder_llama import ERNIE, WINDOW_OR_NONE
 from .weights import ROWS
 
 # A loss in training alone, which stock has not.

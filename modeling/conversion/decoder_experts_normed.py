@@ -5,9 +5,8 @@
 
 from dataclasses import replace
 
-from .decoder import COMMON, LLAMA, PARTIAL_ROPE
+from .decoder import COMMON, GRANITE, HUNYUAN, LLAMA, NARROW, OLMO2, PARTIAL_ROPE
 from .decoder_experts import EXPERT_ROWS, EXPERTS, MIXTRAL
-from .decoder_normed import GRANITE, HUNYUAN, NARROW, OLMO2
 from .weights import ROWS
 
 WIDTH_NORM = ROWS["norms_of_width"]

@@ -13,9 +13,11 @@ from .decoder import (
     LLAMA,
     LLAMA_WORDS,
     PARTIAL_ROPE,
+    QUERIES_KEYS_VALUES,
     SCORED_TOKENS,
     UNBIASED,
     WHOLE_ROPE,
+    input_biases,
 )
 from .weights import ROWS
 
@@ -26,14 +28,6 @@ WINDOW_OR_NONE = Codec(
     lambda window, theirs: "sliding" if window else "full",
     lambda pattern, ours: ours["sliding_window"] if pattern == "sliding" else None,
 )
-QUERIES_KEYS_VALUES = ["q_proj", "k_proj", "v_proj"]
-
-
-def input_biases(name: str) -> Codec:
-    """Map a switch of the biases of queries, keys and values; the output has none."""
-    return Codec(name, lambda biased, _: QUERIES_KEYS_VALUES if biased else False, lambda biases, _: bool(biases))
-
-
 STARCODER2 = replace(
     PLAIN,
     model_type="starcoder2",
