@@ -10,7 +10,7 @@ import importlib
 import platform
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache, partial
 from math import ceil
 from pathlib import Path
@@ -58,8 +58,8 @@ SPACE = f"""
 *Drawn* is the largest difference over {DRAWN} configs of each, drawn from all that its config may legally say, each
 with a head; every one of them went back bit-identical. *bf16* is our largest error divided by stock's, both against
 double precision, of one class. *Greedy* counts equal tokens of all classes that generate. *Lines* are those of its
-statement in `modeling/conversion/` and of the tables in `weights.yaml` that it names; what it takes from a relative
-counts there. *Must stay as it is by default* lists fields of its config that another value of is refused.
+entry in `modeling/conversion/` and of the tables in `weights.yaml` that it names; what it takes from a relative counts
+there. *Must stay as it is by default* lists fields of its config that another value of is refused.
 
 | architecture | classes | drawn, fp32 | drawn, fp64 | bf16 | greedy | lines | must stay as it is by default |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -120,20 +120,36 @@ def architectures(value: object) -> list[Architecture]:
 
 @cache
 def lines() -> dict[str, int]:
-    """Lines of the statement that makes each architecture, and of the tables of weights that it names."""
+    """Lines of each architecture's entry or statement, and of the tables of weights that it names; of several, the most."""
     text = (CONVERSION / "weights.yaml").read_text(encoding="utf-8")
     tables = {name: 1 + rows.count("\n") for name, rows in re.findall(r"^(\w+): \|\n((?:  .*\n)+)", text, re.MULTILINE)}
-    found = {}
+    found: dict[str, int] = {}
+    for model_type, count, names in (*entries(), *statements()):
+        found[model_type] = max(count + sum(tables[name] for name in names), found.get(model_type, 0))
+    return found
+
+
+def entries() -> Iterator[tuple[str, int, list[str]]]:
+    """Each architecture of YAML files: its type, its lines and its tables."""
+    for path in CONVERSION.glob("*.yaml"):
+        for name, text in re.findall(
+            r"^  ([\w-]+):(.*\n(?:    .*\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            said = re.search(r"^    model_type: (\S+)", text, re.MULTILINE)
+            rows = " ".join(re.findall(r"\brows: ([\w@. ]+)", text))
+            yield said[1] if said else name, text.count("\n"), [each.partition("@")[0] for each in rows.split()]
+
+
+def statements() -> Iterator[tuple[str, int, list[str]]]:
+    """Each architecture of modules: its type, its lines and its tables."""
     for path in CONVERSION.glob("*.py"):
         module = importlib.import_module(f"qkv.modeling.conversion.{path.stem}")
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = re.findall(r"\w+", ast.unparse(node.targets[0])) if isinstance(node, ast.Assign) else []
-            own = [each for name in names for each in architectures(getattr(module, name))]
-            named = sum(tables[name] for name in re.findall(r"ROWS\['(\w+)'\]", ast.unparse(node)))
+            targets = re.findall(r"\w+", ast.unparse(node.targets[0])) if isinstance(node, ast.Assign) else []
+            own = [each for name in targets for each in architectures(getattr(module, name))]
             for each in own:
-                share = ceil((node.end_lineno - node.lineno + 1 + named) / len(own))  # of a tuple of several
-                found[each.model_type] = max(share, found.get(each.model_type, 0))
-    return found
+                share = ceil((node.end_lineno - node.lineno + 1) / len(own))  # of a tuple of several
+                yield each.model_type, share, re.findall(r"ROWS\['(\w+)'\]", ast.unparse(node))
 
 
 def fixed(conversions: list[Conversion]) -> list[str]:
