@@ -224,12 +224,8 @@ def build_mask(
     keys, first_key = sizes.keys(layer)
     whole = padding is None and sizes.cache is None and keys <= (shortcuts.get("local_size") or keys)
     # PyTorch before 2.13 takes a compiled graph for an exported one, in which transformers masks what the kernel hides.
-    if (
-        torch.compiler.is_dynamo_compiling()
-        and whole
-        and shortcuts["allow_is_causal_skip"]
-        and implementation == "sdpa"
-    ):
+    compiled = torch.compiler.is_dynamo_compiling() and implementation == "sdpa"
+    if compiled and whole and shortcuts["allow_is_causal_skip"]:
         return None
     return ALL_MASK_ATTENTION_FUNCTIONS[implementation](
         batch_size=hidden.shape[0],
