@@ -1,7 +1,8 @@
-"""Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP and each of its halves, DETR.
+"""Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP, SigLIP and their halves, DETR.
 
-In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all. A
-backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
+In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all, and drops
+out weights of SigLIP's pooling. A backbone is the same module on both sides, so its tensors keep their names, and its
+config goes over as it is.
 """
 
 from dataclasses import replace
@@ -14,11 +15,8 @@ from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED,
 from .encoder_decoder import SIDES
 from .weights import ROWS, placed
 
-IMAGE_FIELDS: Fields = {
-    **STACK_FIELDS,
-    "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-    "attention_bias": output_bias("qkv_bias"),
-}
+IMAGE_SIZES = {"patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size))}
+IMAGE_FIELDS: Fields = {**STACK_FIELDS, **IMAGE_SIZES, "attention_bias": output_bias("qkv_bias")}
 IMAGES = Head("ForImageClassification", CLASSIFIER, UNPOOLED)
 # The stride of the pixel decoder is the patch size.
 PIXELS = Head(
@@ -152,35 +150,66 @@ CLIP_IMAGE = replace(
 )
 
 
-def inside(part: str, fields: Fields) -> Fields:
-    """Put fields under the name of a part, on both sides."""
-    codecs = {name: Codec(theirs) if isinstance(theirs, str) else theirs for name, theirs in fields.items()}
-    return {f"{part}.{name}": replace(codec, name=f"{part}.{codec.name}") for name, codec in codecs.items()}
-
-
-CLIP = Architecture(
-    "clip",
-    QkvDualEncoderConfig,
-    {**inside("text_config", TEXT_FIELDS), **inside("vision_config", VISION_FIELDS)},
-    {f"vision_config.{name}": word for name, word in VISION_WORDS.items()},
-    (
-        *placed(ROWS["clip_text"], "text_model.", "text_model."),
-        *placed(ROWS["clip_vision"], "vision_model.", "vision_model."),
-        ("{text_projection,visual_projection,logit_scale}", "{text_projection,visual_projection,logit_scale}"),
-    ),
-    (Head("Model"),),
-    free="embedding_chunk_size",
-    inert="initializer_factor text_config.projection_dim vision_config.projection_dim",
-    assumed={f"{part}_config.{name}": value for part in ("text", "vision") for name, value in ASSUMED.items()},
+SIGLIP_TEXT = replace(
+    CLIP_TEXT,
+    model_type="siglip_text_model",
+    fields=VISION_FIELDS,
+    words={"causal": False, "pooling": "last"},
+    rows=(*ROWS["clip_text"], ("pooler.dense", "head")),
+    free="initializer_range",
+    inert="",
 )
+SIGLIP_IMAGE = replace(
+    SIGLIP_TEXT,
+    model_type="siglip_vision_model",
+    family=QkvImageEncoderConfig,
+    # Without its head it returns nothing that is pooled.
+    fields={**IMAGE_SIZES, **VISION_FIELDS, "pooling": translated("vision_use_head", {True: "attention"})},
+    words={"class_token": False},
+    rows=(*ROWS["siglip_pooling"], *ROWS["clip_vision"]),
+)
+
+
+def dual(
+    model_type: str, text: Architecture, image: Architecture, *rows: tuple[str, ...], free: str = "", **words: object
+) -> Architecture:
+    """Join encoders of texts and images; rows, words and free fields are of what is beside them."""
+    joined = Architecture(
+        model_type,
+        QkvDualEncoderConfig,
+        {},
+        words,
+        rows,
+        (Head("Model"),),
+        free=f"embedding_chunk_size {free}",
+        inert="initializer_factor",
+    )
+    for side, half in (("text", text), ("vision", image)):
+        part, module = f"{side}_config.", f"{side}_model."
+        codecs = {name: Codec(each) if isinstance(each, str) else each for name, each in half.fields.items()}
+        joined = replace(
+            joined,
+            fields={
+                **joined.fields,
+                **{part + name: replace(each, name=part + each.name) for name, each in codecs.items()},
+            },
+            words={**joined.words, **{part + name: word for name, word in half.words.items()}},
+            rows=(*joined.rows, *placed(half.rows, module, module)),
+            free=" ".join([joined.free, *(part + name for name in half.free.split())]),
+            inert=" ".join([joined.inert, *(part + name for name in half.inert.split())]),
+            assumed={**joined.assumed, **{part + name: value for name, value in half.assumed.items()}},
+        )
+    return joined
+
+
+PROJECTIONS = ("{text_projection,visual_projection,logit_scale}", "{text_projection,visual_projection,logit_scale}")
+CLIP = dual("clip", CLIP_TEXT, CLIP_IMAGE, PROJECTIONS)
 # It reads the end of a text whatever its id is.
-METACLIP2 = replace(
-    CLIP,
-    model_type="metaclip_2",
-    fields={name: theirs for name, theirs in CLIP.fields.items() if name != "text_config.pooling"},
-    words={**CLIP.words, "text_config.pooling": "end"},
-    assumed={},
-)
+END_TEXT = replace(CLIP_TEXT, fields=VISION_FIELDS, words={"pooling": "end"}, assumed={})
+METACLIP2 = dual("metaclip_2", END_TEXT, replace(CLIP_IMAGE, assumed={}), PROJECTIONS)
+SCORES = ("{logit_scale,logit_bias}", "{logit_scale,logit_bias}", "lead")
+SIGLIP_SPACE = {"projection_dim": None, "logit_bias": True}
+SIGLIP = dual("siglip", SIGLIP_TEXT, SIGLIP_IMAGE, SCORES, free="logit_scale_init_value", **SIGLIP_SPACE)
 
 
 def read_backbone(value: object, theirs: Values) -> Values:
@@ -210,4 +239,7 @@ DETR = Architecture(
     "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding",
 )
 
-IMAGE_MODELS = (DEIT, VIT, VIT_MSN, IJEPA, DINOV2, CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE, DETR)
+# The pooling of SigLIP is none that a base model of ViT may come without.
+SIGLIPS = (SIGLIP_IMAGE, SIGLIP_TEXT, SIGLIP)
+CLIPS = (CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE)
+IMAGE_MODELS = (*SIGLIPS, DEIT, VIT, VIT_MSN, IJEPA, DINOV2, *CLIPS, DETR)

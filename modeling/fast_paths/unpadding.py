@@ -90,6 +90,7 @@ def takes_rows(stack: StackParts, inputs: StackInputs) -> bool:
     _, mask, grid = inputs.embedded
     whole = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
     alone = inputs.sizes.cache is None and grid is None and inputs.memory.position is None
+    whole = whole and getattr(stack.config, "pooling", None) != "last"  # it reads padding
     return stack.remove_padding is not False and alone and whole and inputs.backend == "sdpa"
 
 

@@ -1005,6 +1005,19 @@ def contrastive(images, texts, scale, count=None):
     return total / (count or len(images))
 
 
+def sigmoid_contrastive(images, texts, scale, bias, count=None):
+    """Each image with each text, by itself: -log of a sigmoid of the score, or of minus it where they are no pair.
+
+    Source: Zhai et al. 2023, SigLIP, §3.2, eq. 2
+    """
+    total = images.new_zeros(())
+    for own, image in enumerate(images):
+        for other, text in enumerate(texts):
+            score = scale * (image * text).sum() + bias
+            total = total + torch.log(1 + torch.exp(-score if own == other else score))
+    return total / (count or len(images))
+
+
 def hidden_frames(length, size, share, width, least, chance, draws):
     """Hide stretches of `width` frames that begin where the least numbers were drawn: booleans (size,).
 

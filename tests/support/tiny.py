@@ -460,7 +460,7 @@ VARIANTS = [
         recurrent,
         *(("ForConditionalGeneration", kind, translations) for kind in list(KINDS["recurrent"])[1:]),
     ),
-    *cases("DualEncoder", dual_encoder, ("Model", "uneven", captions_by_highest_id)),
+    *cases("DualEncoder", dual_encoder, ("Model", "uneven", captions_by_highest_id), ("Model", "siglip", captions)),
     *cases("Detection", detector, ("ForObjectDetection", "patches", objects)),
     *cases(
         "AudioEncoder",
