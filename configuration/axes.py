@@ -7,11 +7,11 @@ from typing import Literal, get_args
 
 # Position encodings by where they act: on the stack's input, looked up in a table that ends or computed for any
 # position; as a rotation of queries and keys; as a bias of each head's scores; on what queries and keys are projected
-# from. Whatever the rest of the package has to know of an encoding follows from the group its word stands in.
-TablePositionName = Literal["learned", "grid"]
+# from. Whatever the rest of the package has to know of an encoding follows from the groups its word stands in.
+TablePositionName = Literal["learned", "grid", "learned_and_t5"]
 SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"]
 RotaryPositionName = Literal["rope", "xpos"]
-BiasPositionName = Literal["alibi", "t5", "kerple"]
+BiasPositionName = Literal["alibi", "t5", "kerple", "learned_and_t5"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
 # Those of a detector's image encoder, and of its decoder.
 ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]

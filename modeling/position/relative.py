@@ -11,6 +11,7 @@ from transformers import initialization as init
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...configuration.configuration_stack import StackConfig
+from .absolute import LearnedPosition
 from .hooks import Position, Rotation
 
 
@@ -127,6 +128,22 @@ class T5Position(Position):
         return side + torch.where(distance < exact, distance, far)
 
 
+class LearnedAndT5Position(LearnedPosition):
+    """Add a trained vector for each absolute position, and a learned score for each bucket of relative distance.
+
+    Acts at: `embed` and `bias`.
+    Source: Song et al. 2020, MPNet, its code, https://arxiv.org/abs/2004.09297
+    Shapes: as of its two parts
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.relative = T5Position(config)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        return self.relative.bias(query_positions, key_positions)
+
+
 class KerplePosition(Position):
     """Lower each score by the logarithm of the distance, -r1 log(1 + r2 |i - j|), with both numbers learned by head.
 
@@ -162,4 +179,5 @@ RELATIVE_POSITIONS: dict[str, type[Position]] = {
     "alibi": AlibiPosition,
     "t5": T5Position,
     "kerple": KerplePosition,
+    "learned_and_t5": LearnedAndT5Position,
 }

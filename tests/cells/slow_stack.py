@@ -43,6 +43,11 @@ def in_rows_and_columns(stack: Any, row: Row) -> Tensor:
     return reference.image_positions(torch.ones(row.grid, dtype=torch.bool), stack.config.hidden_size)[None]
 
 
+def by_buckets(stack: Any, table: Any, places: Tensor) -> Tensor:
+    furthest = stack.config.relative_attention_max_distance
+    return reference.t5_bias(table.weight, places, places, not stack.config.causal, furthest)
+
+
 # What is added to the stack's input, and to the input of queries and keys in every layer: (1, T, D).
 INPUTS: dict[str, Callable[[Any, Row], Tensor]] = {
     "learned": lambda stack, row: reference.learned_positions(row.places, stack.position.table.weight),
@@ -53,6 +58,7 @@ INPUTS: dict[str, Callable[[Any, Row], Tensor]] = {
         stack.config.grid_rows,
         stack.config.grid_columns,
     ),
+    "learned_and_t5": lambda stack, row: reference.learned_positions(row.places, stack.position.table.weight),
     **{name: partial(tabled, name) for name in ("sinusoidal", "sinusoidal_concat", "sinusoidal_t2t")},
     "sinusoidal_2d_and_input": in_rows_and_columns,
 }
@@ -63,13 +69,8 @@ QUERY_KEYS: dict[str, Callable[[Any, Row], Tensor]] = {
 }
 BIASES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "alibi": lambda stack, places: reference.alibi_bias(stack.config.num_attention_heads, places, places),
-    "t5": lambda stack, places: reference.t5_bias(
-        stack.position.table.weight,
-        places,
-        places,
-        not stack.config.causal,
-        stack.config.relative_attention_max_distance,
-    ),
+    "t5": lambda stack, places: by_buckets(stack, stack.position.table, places),
+    "learned_and_t5": lambda stack, places: by_buckets(stack, stack.position.relative.table, places),
     "kerple": lambda stack, places: reference.kerple_bias(stack.position.log_r1, stack.position.log_r2, places, places),
 }
 PATTERNS: dict[str, Callable[[Any], Callable[[int, int], bool]]] = {

@@ -11,7 +11,7 @@ import reference
 from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
 from qkv.configuration.configuration_position import ROPE_TYPES
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.position.hooks import apply_rotation
+from qkv.modeling.position.hooks import Embedded, apply_rotation
 
 SCALINGS = {
     "default": {"rope_theta": 100.0},
@@ -119,6 +119,17 @@ def test_t5_bias(stack):
         actual = module.bias(queries, keys)
     expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
     assert_same(actual, expected, module.table.weight)
+
+
+@STACKS
+def test_a_table_and_a_bias(stack):
+    module = encoding(stack(position="learned_and_t5", relative_attention_num_buckets=8))
+    hidden = draw(2, 7, 6)
+    with exact():
+        embedded, actual = module.embed(Embedded(hidden), PLACES), module.bias(PLACES, PLACES)
+    assert_same(embedded, hidden + reference.learned_positions(PLACES, module.table.weight), hidden)
+    table = module.relative.table.weight
+    assert_same(actual, reference.t5_bias(table, PLACES, PLACES, stack is encoder), table)
 
 
 @STACKS
