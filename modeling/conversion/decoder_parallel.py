@@ -19,10 +19,9 @@ from .decoder import (
     SCORED_TOKENS,
     TOKENS,
     WHOLE_ROPE,
-    their_layers,
 )
 from .decoder_llama import PLAIN
-from .decoder_normed import GEMMA, GEMMA_FIELDS, NARROW, NEMOTRON, rotated_layers
+from .decoder_normed import GEMMA, GEMMA_FIELDS, NARROW, NEMOTRON, ROTATED_WINDOWS
 from .encoder_rotary import MODERNBERT
 from .weights import ROWS
 
@@ -139,12 +138,7 @@ COHERE2 = replace(
         **{name: theirs for name, theirs in COHERE.fields.items() if name != "query_key_norm"},
         "head_dim": "head_dim",
         "pattern": LAYER_PATTERN,
-        # Written as the pattern is, which reading compares.
-        "position": Codec(
-            "layer_types",
-            lambda types, _: rotated_layers([name == "sliding_attention" for name in types]),
-            lambda _, ours: their_layers(ours["pattern"], ours),
-        ),
+        "position": ROTATED_WINDOWS,
     },
     words={name: word for name, word in COHERE.words.items() if name != "position"},
     rows=ROWS["cohere2"],
