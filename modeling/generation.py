@@ -95,7 +95,7 @@ def generation_options(model: GenerationMixin, args: tuple[object, ...], options
     given = (*args, *options.values(), own.generation_config)
     settings = next(each for each in given if isinstance(each, GenerationConfig))
     chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size)
-    at_once = own.config.is_encoder_decoder or getattr(own.config, "lengths_of_longrope", ())
+    at_once = own.config.is_encoder_decoder or bool(getattr(own.config, "lengths_of_longrope", []))
     whole = {"prefill_chunk_size": None} if chunked and at_once else {}
     return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"} | whole
 

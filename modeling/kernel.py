@@ -177,7 +177,7 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         "attention_sinks=True": config.attention_sinks,
         f"kernel={config.kernel!r}": config.kernel in STATE_KERNELS,
     }
-    ignored["rope_type='longrope'"] = paged and config.lengths_of_longrope  # texts of a step are rotated alike
+    ignored["rope_type='longrope'"] = paged and bool(config.lengths_of_longrope)  # texts of a step are rotated alike
     for name in filter(ignored.get, ignored):
         raise ValueError(f"{where} ignores {name}; use {right}")
     if paged or not takes_mask(implementation):
