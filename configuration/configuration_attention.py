@@ -1,6 +1,7 @@
 """Attention: heads, their norms and gates, kernels."""
 
-from typing import ClassVar, get_args
+from itertools import product
+from typing import ClassVar, Literal, get_args
 
 from .axes import (
     BIAS_POSITIONS,
@@ -28,7 +29,8 @@ class AttentionConfig(PositionConfig):
         query_key_norm: Norm of queries and keys: `none`; `head`, each head with one gain for all (Qwen3); `each_head`,
             with a gain of its own (Cohere); `width`, all heads together (OLMo 2); `head_after_rotation`, each head
             after it was given its position (HunYuan).
-        attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2).
+        attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2);
+            `unbiased`, by a linear map without a bias (AFMoE).
         attn_logit_softcapping: Bound c that scores s approach, c·tanh(s/c) (Gemma 2). None is none; sdpa cannot compute
             it, and eager attention takes its place.
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
@@ -46,7 +48,7 @@ class AttentionConfig(PositionConfig):
     head_dim: Derived = at_least(1, follows=lambda config: head_size(config.hidden_size, config.num_attention_heads))
     attention_bias: bool | list[ProjectionName] = True
     query_key_norm: QueryKeyNormName = "none"
-    attention_gate: bool = False
+    attention_gate: bool | Literal["unbiased"] = False
     attention_multiplier: float | int | None = positive()
     attn_logit_softcapping: float | int | None = positive()
     attention_dropout: float | int = rate()
@@ -73,6 +75,16 @@ class AttentionConfig(PositionConfig):
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
         if self.position_word in ROTARY_POSITIONS and self.head_dim % 2:
             raise ValueError(f"position={self.position!r} rotates pairs, so head_dim={self.head_dim} must be even")
+
+    def validate_rope(self) -> None:
+        """Check the rotary parameters, and that longrope has a factor for each pair of components."""
+        super().validate_rope()
+        for name, rope in product(("short_factor", "long_factor"), map(self.rope_of, self.layer_patterns)):
+            pairs, factors = int(self.head_dim * rope.get("partial_rotary_factor", 1.0)) // 2, rope.get(name)
+            good = [factor for factor in factors if factor > 0] if isinstance(factors, list) else []
+            if rope.get("rope_type") == "longrope" and not (good == factors and len(good) == pairs):
+                rule = f"{pairs} numbers above 0, one for each rotated pair"
+                raise ValueError(f"{name}={factors} of rope_parameters must be {rule}")
 
     def validate_softcapping(self) -> None:
         """Check that all scores of a stack are bounded alike."""

@@ -12,12 +12,16 @@ from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig, check_words
 from .fields import Fields, at_least, check_choice
 
 # Kinds of rope scaling; transformers names the parameters that one of them lacks.
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 # Numbers among rotary parameters with their bounds; all are above 0.
 POSITIVE = (
     "rope_theta alpha original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
 )
-ROPE_NUMBERS = {**dict.fromkeys(POSITIVE, (0, inf)), "factor": (1, inf), "partial_rotary_factor": (0, 1)}
+ROPE_NUMBERS = {
+    **dict.fromkeys(POSITIVE, (0, inf)),
+    "factor": (1, inf),
+    "partial_rotary_factor": (0, 1),
+}
 
 
 class PositionConfig(PatternConfig):
@@ -34,7 +38,9 @@ class PositionConfig(PatternConfig):
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers, and `inv_freq_dtype`, to which frequencies
             are rounded (float16 of ESM-2), and `alpha`, a factor of a fixed base beside the type `dynamic` (HunYuan);
-            or a dict of them for each pattern (ModernBERT).
+            or a dict of them for each pattern (ModernBERT). The type `longrope` (Phi-3-128k, Phi-4-mini) divides
+            frequencies by `long_factor` once the longest text of a batch exceeds `original_max_position_embeddings`, by
+            `short_factor` before; `generate` reads all tokens again where a text passes that length.
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"` and `learned_and_t5`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
     """
@@ -84,6 +90,12 @@ class PositionConfig(PatternConfig):
     def rope_by_pattern(self) -> bool:
         """True where `rope_parameters` hold a set for each pattern."""
         return bool(self.nested_rope_parameter_keys(self.rope_parameters or {}))
+
+    @property
+    def lengths_of_longrope(self) -> list[int]:
+        """The lengths of text at which rotations of the type `longrope` change their frequencies."""
+        sets = [self.rope_of(pattern) for pattern in self.layer_patterns]
+        return [each["original_max_position_embeddings"] for each in sets if each.get("rope_type") == "longrope"]
 
     def rope_of(self, pattern: str | None) -> Fields:
         """Return the rotary parameters of the layers of a pattern."""

@@ -29,9 +29,10 @@ class Gate(nn.Linear):
     """
 
     def init_parameters(self, std: float) -> None:
-        """Start with a bias of 1 and without weights."""
+        """Start with a bias of 1, where there is one, and without weights."""
         init.zeros_(self.weight)
-        init.ones_(self.bias)
+        if self.bias is not None:
+            init.ones_(self.bias)
 
 
 class Attention(nn.Module):
@@ -62,7 +63,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, narrow, bias="k_proj" in biased)
         self.v_proj = nn.Linear(config.hidden_size, narrow, bias="v_proj" in biased)
         self.o_proj = nn.Linear(wide, config.hidden_size, bias="o_proj" in biased)
-        self.g_proj = Gate(config.hidden_size, wide) if config.attention_gate else None
+        self.g_proj = Gate(config.hidden_size, wide, config.attention_gate is True) if config.attention_gate else None
         make = QUERY_KEY_NORMS[config.query_key_norm]
         self.q_norm, self.k_norm = make(config, config.num_attention_heads), make(config, config.num_key_value_heads)
         self.norm_rotated = config.query_key_norm == "head_after_rotation"

@@ -39,7 +39,8 @@ class QkvGenerationMixin(GenerationMixin):
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: object, **kwargs: object) -> dict[str, object]:
-        inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
+        kwargs = without_short_keys(cast(Any, self).config, input_ids, rename_cache(kwargs, CACHE))
+        inputs = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
         # PEFT changes these inputs for its prefix, by the name in the signature.
         return rename_cache(inputs, OLD_NAME)
@@ -87,13 +88,15 @@ class QkvGenerationMixin(GenerationMixin):
 def generation_options(model: GenerationMixin, args: tuple[object, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `generate` by transformers' names, without the labels that Seq2SeqTrainer leaves in.
 
-    Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source.
+    Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source. Longrope asks
+    for the length of the text.
     """
     own = cast(PreTrainedModel, model)
     given = (*args, *options.values(), own.generation_config)
     settings = next(each for each in given if isinstance(each, GenerationConfig))
-    chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size) and own.config.is_encoder_decoder
-    whole = {"prefill_chunk_size": None} if chunked else {}
+    chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size)
+    at_once = own.config.is_encoder_decoder or bool(getattr(own.config, "lengths_of_longrope", []))
+    whole = {"prefill_chunk_size": None} if chunked and at_once else {}
     return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"} | whole
 
 
@@ -101,6 +104,23 @@ def without_padding(ids: Tensor, mask: Tensor) -> Tensor:
     """Return tokens (B, T) with the first real token of each row in place of padding; the mask may have beams."""
     real = mask[:: len(mask) // len(ids)] != 0
     return ids.where(real, ids.gather(1, real.int().argmax(1, keepdim=True)))
+
+
+def without_short_keys(config: Any, input_ids: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Drop a cache of keys that were rotated by short frequencies, where longrope takes long ones from this step on.
+
+    All tokens are read again, as by stock Phi-3, so this needs their ids. The longest text decides.
+    """
+    count, places = options.get("next_sequence_length"), options.get("position_ids")
+    lengths = getattr(config.get_text_config(decoder=True), "lengths_of_longrope", ())
+    if not lengths or not count or options.get(CACHE) is None:
+        return options
+    end = input_ids.shape[1] if places is None else int(places.max()) + 1
+    passed = [length for length in lengths if 0 < end - count <= length < end]
+    if passed and input_ids.shape[1] < end:
+        why = f"a text passes original_max_position_embeddings={passed[0]}, and all of it has to be read again"
+        raise ValueError(f"{why}; give input_ids, not inputs_embeds")
+    return {**options, CACHE: None, "next_sequence_length": None} if passed else options
 
 
 # The tokens that were handed over beside a cache, where these were all: of a first step, as a rule.

@@ -173,9 +173,13 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         raise ValueError(f"{where} ignores attn_logit_softcapping; use {right}")
     if config.causal and not paged and implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         check_head_of_engine(config, where)
-    if config.kernel in STATE_KERNELS or config.attention_sinks:
-        ignored = "attention_sinks=True" if config.attention_sinks else f"kernel={config.kernel!r}"
-        raise ValueError(f"{where} ignores {ignored}; use {right}")
+    ignored = {
+        "attention_sinks=True": config.attention_sinks,
+        f"kernel={config.kernel!r}": config.kernel in STATE_KERNELS,
+    }
+    ignored["rope_type='longrope'"] = paged and bool(config.lengths_of_longrope)  # texts of a step are rotated alike
+    for name in filter(ignored.get, ignored):
+        raise ValueError(f"{where} ignores {name}; use {right}")
     if paged or not takes_mask(implementation):
         check_maskless(config, where, right)
 

@@ -21,6 +21,10 @@ pytestmark = pytest.mark.upstream
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
 NEW = 8
+# Frequencies change in the middle of what is written.
+SHORT = tiny.SOURCE + NEW // 2
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": SHORT, "rope_theta": 50.0}
+LONGROPE |= {"short_factor": [1.0, 1.0, 1.2, 1.3], "long_factor": [1.5, 3.0, 9.0, 20.0]}
 
 
 def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:
@@ -199,6 +203,20 @@ def test_continuous_batching_writes_what_generate_writes(kind: str, fields: dict
 SMALL = ContinuousBatchingConfig(num_blocks=8, page_size=16, max_batch_tokens=24)
 
 
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"prefill_chunk_size": 3}], ids=str)
+def test_a_text_that_passes_the_length_of_longrope_is_read_again(options: dict) -> None:
+    model = build("gpt2", position="rope", rope_parameters=LONGROPE)
+    inputs = prompt(model)
+    plain = generate(model, inputs, use_cache=False, **{**options, "prefill_chunk_size": None})
+    assert torch.equal(generate(model, inputs, **options), plain)
+
+
+def test_ids_of_a_text_that_passes_the_length_of_longrope_are_needed() -> None:
+    model = build("gpt2", position="rope", rope_parameters=LONGROPE)
+    with raises_sentence(f"original_max_position_embeddings={SHORT}", "input_ids", "inputs_embeds"):
+        model.generate(inputs_embeds=torch.randn(1, SHORT - 1, model.config.hidden_size), max_new_tokens=NEW)
+
+
 def greedy() -> GenerationConfig:
     return GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=tiny.PAD)
 
@@ -210,6 +228,7 @@ def greedy() -> GenerationConfig:
         ({"position": "alibi"}, "position='alibi'"),
         ({"position": "t5"}, "position='t5'"),
         ({"pattern": ["full", "block_sparse"]}, "pattern='block_sparse'"),
+        ({"position": "rope", "rope_parameters": LONGROPE}, "rope_type='longrope'"),
         ({"kernel": "linear", "attention_dropout": 0.0}, "kernel='linear'"),
         ({"kernel": "gated_delta", "attention_dropout": 0.0}, "kernel='gated_delta'"),
     ],

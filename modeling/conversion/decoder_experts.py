@@ -66,12 +66,16 @@ def shared_experts(name: str) -> Codec:
     )
 
 
+def first_dense(name: str) -> Codec:
+    """Map the number of first layers that are no mixtures."""
+    return by_layer(
+        name,
+        lambda index, theirs: index >= (theirs[name] or 0),
+        lambda word, ours: len(places(word, ours, "glu")),
+    )
+
+
 DENSE_LAYERS = by_layer("mlp_only_layers", is_mixture_of_qwen, lambda word, ours: places(word, ours, "glu"))
-FIRST_DENSE = by_layer(
-    "first_k_dense_replace",
-    lambda index, theirs: index >= (theirs["first_k_dense_replace"] or 0),
-    lambda word, ours: len(places(word, ours, "glu")),
-)
 MIXTRAL = replace(
     LLAMA,
     model_type="mixtral",
@@ -115,7 +119,7 @@ QWEN3_MOE = replace(
 DEEPSEEK_FIELDS: Fields = {
     "num_experts": "n_routed_experts",
     "shared_expert_intermediate_size": shared_experts("n_shared_experts"),
-    "feed_forward": FIRST_DENSE,
+    "feed_forward": first_dense("first_k_dense_replace"),
 }
 DOTS1 = replace(
     MIXTRAL,

@@ -1,12 +1,23 @@
-"""Conversion of mixtures of experts with other norms and factors: OLMoE, FlexOlmo, GraniteMoE, MiniMax-M2, HunYuan.
+"""Conversion of mixtures of experts with other norms and factors: OLMoE, FlexOlmo, GraniteMoE, MiniMax-M2 and kin.
 
 `decoder_experts.py` tells the differences in training.
 """
 
 from dataclasses import replace
 
-from .decoder import COMMON, GRANITE, HUNYUAN, LLAMA, NARROW, OLMO2, PARTIAL_ROPE
-from .decoder_experts import EXPERT_ROWS, EXPERTS, MIXTRAL
+from .config import SCALED
+from .decoder import (
+    COMMON,
+    GRANITE,
+    HUNYUAN,
+    LAYER_PATTERN,
+    LLAMA,
+    NARROW,
+    OLMO2,
+    PARTIAL_ROPE,
+    ROTATED_WINDOWS_ALONE,
+)
+from .decoder_experts import EXPERT_ROWS, EXPERTS, MIXTRAL, first_dense, shared_experts
 from .weights import ROWS
 
 WIDTH_NORM = ROWS["norms_of_width"]
@@ -50,5 +61,23 @@ HUNYUAN_MOE = replace(
     free=f"{MIXTRAL.free} router_aux_loss_coef",
     inert=f"{HUNYUAN.inert} sep_token_id",
 )
+AFMOE = replace(
+    OLMOE,
+    model_type="afmoe",
+    fields={
+        **LLAMA.fields,
+        "pattern": LAYER_PATTERN,
+        "position": ROTATED_WINDOWS_ALONE,
+        "feed_forward": first_dense("num_dense_layers"),
+        "shared_expert_intermediate_size": shared_experts("num_shared_experts"),
+        "embedding_multiplier": replace(SCALED, name="mup_enabled"),
+        "routed_scaling_factor": "route_scale",
+    },
+    words={"norm": "rms", "norm_position": "sandwich", "query_key_norm": "head", "attention_gate": "unbiased"}
+    | {"mlp_bias": False, "router": "sigmoid", "score_correction_bias": True},
+    rows=ROWS["afmoe"],
+    free=f"{MIXTRAL.free} router_aux_loss_coef",
+    inert="global_attn_every_n_layers",  # said by `layer_types`
+)
 
-DECODERS_OF_NORMED_EXPERTS = (OLMOE, FLEX_OLMO, GRANITE_MOE, MINIMAX_M2, HUNYUAN_MOE)
+DECODERS_OF_NORMED_EXPERTS = (OLMOE, FLEX_OLMO, GRANITE_MOE, MINIMAX_M2, HUNYUAN_MOE, AFMOE)

@@ -90,10 +90,16 @@ PHI3 = replace(
         **renames("norm_eps=rms_norm_eps residual_dropout=resid_pdrop"),
         **PARTIAL_ROPE,
         "pattern": WINDOW_OR_NONE,
+        # Theirs says it twice; it stands beside a field that never changes.
+        "position": Codec(
+            "original_max_position_embeddings",
+            lambda *_: "rope",
+            lambda _, ours: (ours["rope_parameters"] or {}).get("original_max_position_embeddings", 4096),
+        ),
     },
     words={**LLAMA_WORDS, **UNBIASED},
     rows=ROWS["phi3"],
-    # Embeddings are never dropped out; the length is for longrope, which is refused.
+    # Embeddings are never dropped out; the length is one of rotary parameters, too.
     inert="embd_pdrop original_max_position_embeddings",
     assumed={"attention_bias": False},
 )

@@ -4,6 +4,7 @@ Shapes: B batch, T queries, S keys, H heads, K head_dim.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -44,9 +45,13 @@ class RotaryPosition(Position):
         rounded = getattr(torch, parameters.get("inv_freq_dtype", "float32"))
         if parameters["rope_type"] != "default" and "alpha" not in parameters:
             own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
-            # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
-            scaled = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
-            frequencies, scale = scaled(self.config, device, seq_len=positions.max() + 1, **own)
+            scaled = partial(ROPE_INIT_FUNCTIONS[parameters["rope_type"]], self.config, device, **own)
+            if parameters["rope_type"] == "longrope":  # has an `if` on the length, which no graph could record
+                trained = parameters["original_max_position_embeddings"]
+                (short, scale), (long, _) = scaled(seq_len=None), scaled(seq_len=trained + 1)
+                frequencies = torch.where(positions.max() < trained, short, long)
+            else:  # dynamic scaling keeps the trained frequencies up to the trained length
+                frequencies, scale = scaled(seq_len=positions.max() + 1)
             return frequencies.to(rounded).to(torch.float32), scale
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size

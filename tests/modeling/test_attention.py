@@ -124,9 +124,10 @@ def test_a_norm_stands_before_the_rotation_or_behind_it(groups, kind, word):
 
 
 @GROUPS
-def test_heads_may_be_gated(groups):
+@pytest.mark.parametrize("gate", [True, "unbiased"])
+def test_heads_may_be_gated(groups, gate):
     """In self- and in cross-attention."""
-    fields = {"attention_gate": True}
+    fields = {"attention_gate": gate}
     config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, **fields)
     hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
     for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
@@ -138,6 +139,7 @@ def test_heads_may_be_gated(groups):
 def test_a_gate_is_open_at_first():
     gate = QkvDecoderModel(config_of(decoder, attention_gate=True)).layers[0].self_attn.g_proj
     assert not gate.weight.any() and (gate.bias == 1).all()
+    assert QkvDecoderModel(config_of(decoder, attention_gate="unbiased")).layers[0].self_attn.g_proj.bias is None
 
 
 def test_only_the_listed_projections_have_a_bias():

@@ -122,7 +122,12 @@ PARTS: list[dict[str, Any]] = [
     *({"embedding_multiplier": 3.0, "residual_multiplier": 0.3, "logit_scale": 0.2},),
     *({"parallel_residual": "shared_norm"}, {"position": ["rope", "none"]}, {"position": ["none", "alibi"]}),
     *({"num_key_value_heads": 1}, {"attention_bias": ["q_proj", "v_proj"]}, {"embedding_norm": "instead"}),
-    *({"attention_bias": False, "position": "rope"}, {"attention_multiplier": 0.3}, {"attention_gate": True}),
+    *(
+        {"attention_bias": False, "position": "rope"},
+        {"attention_multiplier": 0.3},
+        {"attention_gate": True},
+        {"attention_gate": "unbiased"},
+    ),
     *({"hidden_act": word} for word in get_args(ActivationName)),
 ]
 AXES = [{"position": word} for word in get_args(PositionName)] + [{"pattern": word} for word in get_args(PatternName)]

@@ -18,8 +18,14 @@ SCALINGS = {
     "linear": {"rope_theta": 100.0, "factor": 3.0},
     "dynamic": {"rope_theta": 100.0, "factor": 2.0},
     "yarn": {"rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": TRAINED},
+    "longrope": {
+        "rope_theta": 100.0,
+        "original_max_position_embeddings": TRAINED,
+        "short_factor": [1.0, 1.5, 2.0, 1.0],
+    },
     "llama3": {"rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }
+SCALINGS["longrope"] |= {"factor": 4.0, "long_factor": [2.0, 3.5, 7.0, 30.0]}
 SCALINGS["llama3"]["original_max_position_embeddings"] = TRAINED
 
 

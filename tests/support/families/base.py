@@ -103,7 +103,8 @@ class Row:
             if ".backbone." in f".{name}" or name.endswith(("final_logits_bias", "e_score_correction_bias"))
         ]
         with torch.no_grad():
-            for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
+            moved = [part for name, part in model.named_parameters() if part.requires_grad or "expert_bias" in name]
+            for tensor in moved + buffers:
                 tensor.add_(0.05 * torch.randn_like(tensor))
         silence(model)
         return model
