@@ -79,7 +79,8 @@ class Run:
             self.task.processor.save_pretrained(folder)
             draw_curve(read_metrics(self.folder), folder / CURVE, self.record["steps"]["kept"])
             products = self.task.products(self.model, folder)
-            if loads := self.record.get("experts"):
+            if loads := loads_of_test_split(self.model, self.task, self.record["recipe"]["batch_size"]):
+                self.record["experts"] = loads
                 draw_loads(loads, folder / LOADS)
                 products |= {LOADS: "Share of the test split's choices that falls on each expert"}
         pictures = {CURVE: "Loss and metrics by optimizer step", **products}
@@ -221,8 +222,6 @@ def fit(loop: Loop, run: Run) -> None:
     run.model = full_model(loop.accelerator, loop.model).eval()
     run.task.after_training(run.model)
     run.record |= results(manager, tested, answers)
-    if run.is_main and (loads := loads_of_test_split(run.model, run.task, loop.recipe.optimization.batch_size)):
-        run.record["experts"] = loads
     loop.close()
     if run.is_main:
         write_seen(run.folder, run.task.data.report, loop.recipe.model.init)
