@@ -98,7 +98,7 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
             raise ValueError(f"image_size={size} is not a multiple of patch_size={patch}; resize or repatch")
         rope = self.rope_parameters or {}
         scaled = rope.get("rope_type") != "default" or not rope.keys() <= {"rope_type", "rope_theta"}
-        if self.position_word == "rope_2d" and (self.head_dim % 4 or scaled):
+        if self.position_word == "rope_2d" and (self.head_dim % 4 or scaled):  # type: ignore[comparison-overlap]
             needed = f"a multiple of 4 for head_dim={self.head_dim} and rope_theta alone in rope_parameters={rope}"
             raise ValueError(f"position={self.position!r} needs {needed}")
         if self.pooling == "distilled" and not (self.class_token and self.distillation_token):

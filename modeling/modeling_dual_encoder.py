@@ -34,7 +34,7 @@ class QkvTextEncoderModel(TextStack):
 
     config: QkvTextEncoderConfig
 
-    def run(self, embedded: Embedded, position_ids: Tensor | None = None, *cache: Any, **options: object) -> Tensor:
+    def run(self, embedded: Embedded, position_ids: Tensor | None = None, *cache: Any, **options: Any) -> Tensor:
         if position_ids is None and self.config.pooling == "last":  # padding is read, so it is counted
             position_ids = torch.arange(embedded.hidden.shape[1], device=embedded.hidden.device)[None]
         return super().run(embedded, position_ids, *cache, **options)
