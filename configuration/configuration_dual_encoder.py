@@ -7,7 +7,7 @@ from .configuration_base import auto_classes_of
 from .configuration_composite import CompositeConfig, part_property
 from .configuration_encoder import TextStackConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
-from .fields import Derived, Part, at_least, size_of
+from .fields import Part, at_least
 
 
 class QkvTextEncoderConfig(TextStackConfig):
@@ -19,7 +19,6 @@ class QkvTextEncoderConfig(TextStackConfig):
         causal: Whether tokens attend to none after them; SigLIP's attend to all.
         pooling: `first`, `dense`, `mean`, `first_norm`, `end` and `highest` as of `QkvEncoderConfig`; `last`, the last
             token, even of padding, through a linear map (SigLIP).
-        projection_size: Width after the linear map of `pooling="last"`. None is `hidden_size`.
     """
 
     model_type = "qkv_text_encoder"
@@ -31,16 +30,9 @@ class QkvTextEncoderConfig(TextStackConfig):
     max_position_embeddings: int = at_least(1, 77)
     causal: bool = True  # type: ignore[misc]  # False of other encoders
     pooling: PairedTextPoolingName = "end"  # type: ignore[assignment]  # more words
-    projection_size: Derived = size_of("hidden_size")
     hidden_act: ActivationName = "quick_gelu"
     bos_token_id: int | None = 49406
     eos_token_id: int | list[int] | None = 49407
-
-    def validate_projection(self) -> None:
-        """Check that there is a linear map where its width is set."""
-        if self.pooling != "last" and self.projection_size != self.hidden_size:
-            width = f"projection_size={self.projection_size}"
-            raise ValueError(f"{width} is a width of pooling='last', got pooling={self.pooling!r}; leave it out")
 
 
 class QkvDualEncoderConfig(CompositeConfig):
@@ -78,7 +70,7 @@ class QkvDualEncoderConfig(CompositeConfig):
 
     def validate_shared_space(self) -> None:
         """Check that vectors that no projection makes alike are of one width."""
-        texts, images = self.text_config.projection_size, self.vision_config.hidden_size
+        texts, images = self.text_config.hidden_size, self.vision_config.hidden_size
         if self.projection_dim is None and texts != images:
-            widths = f"text_config.projection_size={texts} and vision_config.hidden_size={images}"
+            widths = f"text_config.hidden_size={texts} and vision_config.hidden_size={images}"
             raise ValueError(f"projection_dim=None needs one width, got {widths}; make them equal or set it")

@@ -31,9 +31,10 @@ class PositionConfig(PatternConfig):
         position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
             (DALL-E); `sinusoidal`, sines and cosines interleaved (Transformer), `sinusoidal_concat`, sines before
             cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope` and
-            `xpos`, rotated queries and keys (Llama); `alibi`, `t5` and `kerple`, a bias on the scores;
-            `learned_and_t5`, a table and that bias (MPNet); `none`. A list has a word for each layer, `none` or one
-            that rotates or is a bias alone (Cohere 2, SmolLM3).
+            `xpos`, rotated queries and keys (Llama); `rope_2d`, rotated by row and column of a patch (DINOv3), for
+            images alone; `alibi`, `t5` and `kerple`, a bias on the scores; `learned_and_t5`, a table and that bias
+            (MPNet); `none`. A list has a word for each layer, `none` or one that rotates or is a bias alone (Cohere 2,
+            SmolLM3).
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers, and `inv_freq_dtype`, to which frequencies

@@ -131,7 +131,7 @@ class Plan:
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
         """Return the context of each layer; `hidden` (B, T, D) is the input of the first."""
-        inputs, position = self.inputs, self.stack.position
+        inputs, position, grid = self.inputs, self.stack.position, self.embedded.grid
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
@@ -142,7 +142,7 @@ class Plan:
             if kind in contexts:
                 continue
             pattern, left_out = kind
-            rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern)
+            rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern, grid)
             bias = None if left_out else self.bias(pattern, layer)
             state = PositionState(rotation, query_key, inputs.memory.position, bias)
             contexts[kind] = LayerContext(self.mask(pattern), state, *given, project)

@@ -34,7 +34,7 @@ class QkvTextEncoderModel(TextStack):
 
     config: QkvTextEncoderConfig
 
-    def run(self, embedded: Embedded, position_ids: Tensor | None = None, *cache: Any, **options: object) -> Tensor:
+    def run(self, embedded: Embedded, position_ids: Tensor | None = None, *cache: Any, **options: Any) -> Tensor:
         if position_ids is None and self.config.pooling == "last":  # padding is read, so it is counted
             position_ids = torch.arange(embedded.hidden.shape[1], device=embedded.hidden.device)[None]
         return super().run(embedded, position_ids, *cache, **options)
@@ -53,7 +53,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         text, vision, width = config.text_config, config.vision_config, config.projection_dim
         self.text_model = QkvTextEncoderModel(text)
         self.vision_model = QkvImageEncoderModel(vision)
-        self.text_projection = nn.Linear(text.projection_size, width, bias=False) if width else nn.Identity()
+        self.text_projection = nn.Linear(text.hidden_size, width, bias=False) if width else nn.Identity()
         self.visual_projection = nn.Linear(vision.hidden_size, width, bias=False) if width else nn.Identity()
         self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale_init_value)))
         self.logit_bias = nn.Parameter(torch.tensor(FIRST_LOGIT_BIAS)) if config.logit_bias else None
@@ -83,13 +83,11 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         outputs.pooler_output = self.text_projection(outputs.pooler_output)
         return outputs
 
+    @inputs_of(QkvImageEncoderModel)
     @can_return_tuple
-    def get_image_features(
-        self, pixel_values: Tensor, interpolate_pos_encoding: bool | None = None, **kwargs: object
-    ) -> BaseModelOutputWithPooling:
+    def get_image_features(self, **inputs: object) -> BaseModelOutputWithPooling:
         """Encode images: `pooler_output` (B, D) in the shared space, not normalized."""
-        options = {"interpolate_pos_encoding": interpolate_pos_encoding, **kwargs}
-        outputs = self.vision_model(pixel_values=pixel_values, **options)
+        outputs = self.vision_model(**inputs)
         outputs.pooler_output = self.visual_projection(outputs.pooler_output)
         return outputs
 

@@ -11,9 +11,10 @@ from ...configuration.configuration_detection import QkvDetectionConfig
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
+from .decoder_llama import has_bias
 from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED, UNPOOLED_MODEL
 from .encoder_decoder import SIDES
-from .weights import ROWS, placed
+from .weights import ROWS, Rows, placed
 
 IMAGE_SIZES = {"patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size))}
 IMAGE_FIELDS: Fields = {**STACK_FIELDS, **IMAGE_SIZES, "attention_bias": output_bias("qkv_bias")}
@@ -111,6 +112,40 @@ DINOV2 = Architecture(
     # Of the backbone, which has no counterpart here.
     inert="stage_names out_features out_indices apply_layernorm reshape_hidden_states",
 )
+DINOV2_REGISTERS = replace(
+    DINOV2,
+    model_type="dinov2_with_registers",
+    fields={name: theirs for name, theirs in DINOV2.fields.items() if name != "mask_token"},
+    words={**UNPOOLED, "mask_token": True},
+    rows=(*ROWS["dinov2"], ("embed_tokens.register_tokens", "embeddings.register_tokens")),
+    prefix="dinov2_with_registers.",
+)
+DINOV3 = replace(
+    DINOV2_REGISTERS,
+    model_type="dinov3_vit",
+    fields={
+        **IMAGE_SIZES,
+        **{"norm_eps": "layer_norm_eps", "layer_scale": "layerscale_value"},
+        "feed_forward": translated("use_gated_mlp", {True: "glu", False: "mlp"}),
+        "rope_parameters": Codec(
+            "rope_theta",
+            lambda theta, _: {"rope_type": "default", "rope_theta": theta},
+            lambda rope, _: rope["rope_theta"],
+        ),
+        "attention_bias": Codec(
+            "query_bias",
+            lambda biased, theirs: ["q_proj"] * biased + ["v_proj"] * theirs["value_bias"] + ["o_proj"],
+            lambda biases, _: has_bias(biases, "q_proj"),
+        ),
+        # Their second switch has no field of ours; it stands beside one that never changes.
+        "position": Codec("value_bias", write=lambda _, ours: has_bias(ours["attention_bias"], "v_proj")),
+    },
+    words={**DINOV2_REGISTERS.words, "position": "rope_2d", "interpolate_positions": True},
+    rows=ROWS["dinov3"],
+    heads=DINOV2.heads[:1],
+    # Coordinates change in training alone.
+    inert=f"{DINOV2.inert} pos_embed_shift pos_embed_jitter pos_embed_rescale",
+)
 
 # In the first release the id of another token was the end of a text, so the text is read at the highest id instead.
 LEGACY_END = 2
@@ -157,7 +192,6 @@ SIGLIP_TEXT = replace(
     words={"causal": False, "pooling": "last"},
     rows=(*ROWS["clip_text"], ("pooler.dense", "head")),
     free="initializer_range",
-    inert="",
 )
 SIGLIP_IMAGE = replace(
     SIGLIP_TEXT,
@@ -171,45 +205,32 @@ SIGLIP_IMAGE = replace(
 
 
 def dual(
-    model_type: str, text: Architecture, image: Architecture, *rows: tuple[str, ...], free: str = "", **words: object
+    model_type: str, text: Architecture, image: Architecture, rows: Rows = ROWS["clip"], free: str = "", **words: object
 ) -> Architecture:
-    """Join encoders of texts and images; rows, words and free fields are of what is beside them."""
-    joined = Architecture(
+    """Join encoders of texts and images; rows, free fields and words are of what is beside them."""
+    halves = (("text_config.", text), ("vision_config.", image))
+    fields = [(part, *each) for part, half in halves for each in half.fields.items()]
+    codecs = [(part, name, Codec(each) if isinstance(each, str) else each) for part, name, each in fields]
+    unread = " ".join(part + name for part, half in halves for name in half.free.split())
+    return Architecture(
         model_type,
         QkvDualEncoderConfig,
-        {},
-        words,
-        rows,
+        {part + name: replace(codec, name=part + codec.name) for part, name, codec in codecs},
+        words | {part + name: word for part, half in halves for name, word in half.words.items()},
+        (*placed(text.rows, *["text_model."] * 2), *placed(image.rows, *["vision_model."] * 2), *rows),
         (Head("Model"),),
-        free=f"embedding_chunk_size {free}",
-        inert="initializer_factor",
+        free=f"embedding_chunk_size {free} {unread}",
+        inert="initializer_factor text_config.projection_dim vision_config.projection_dim",
+        assumed={part + name: value for part, half in halves for name, value in half.assumed.items()},
     )
-    for side, half in (("text", text), ("vision", image)):
-        part, module = f"{side}_config.", f"{side}_model."
-        codecs = {name: Codec(each) if isinstance(each, str) else each for name, each in half.fields.items()}
-        joined = replace(
-            joined,
-            fields={
-                **joined.fields,
-                **{part + name: replace(each, name=part + each.name) for name, each in codecs.items()},
-            },
-            words={**joined.words, **{part + name: word for name, word in half.words.items()}},
-            rows=(*joined.rows, *placed(half.rows, module, module)),
-            free=" ".join([joined.free, *(part + name for name in half.free.split())]),
-            inert=" ".join([joined.inert, *(part + name for name in half.inert.split())]),
-            assumed={**joined.assumed, **{part + name: value for name, value in half.assumed.items()}},
-        )
-    return joined
 
 
-PROJECTIONS = ("{text_projection,visual_projection,logit_scale}", "{text_projection,visual_projection,logit_scale}")
-CLIP = dual("clip", CLIP_TEXT, CLIP_IMAGE, PROJECTIONS)
+CLIP = dual("clip", CLIP_TEXT, CLIP_IMAGE)
 # It reads the end of a text whatever its id is.
-END_TEXT = replace(CLIP_TEXT, fields=VISION_FIELDS, words={"pooling": "end"}, assumed={})
-METACLIP2 = dual("metaclip_2", END_TEXT, replace(CLIP_IMAGE, assumed={}), PROJECTIONS)
-SCORES = ("{logit_scale,logit_bias}", "{logit_scale,logit_bias}", "lead")
-SIGLIP_SPACE = {"projection_dim": None, "logit_bias": True}
-SIGLIP = dual("siglip", SIGLIP_TEXT, SIGLIP_IMAGE, SCORES, free="logit_scale_init_value", **SIGLIP_SPACE)
+END_TEXT = replace(CLIP_TEXT, fields=VISION_FIELDS, words={"pooling": "end"})
+METACLIP2 = dual("metaclip_2", END_TEXT, CLIP_IMAGE)
+SIGMOIDS = {"projection_dim": None, "logit_bias": True}
+SIGLIP = dual("siglip", SIGLIP_TEXT, SIGLIP_IMAGE, ROWS["siglip"], "logit_scale_init_value", **SIGMOIDS)
 
 
 def read_backbone(value: object, theirs: Values) -> Values:
@@ -240,6 +261,5 @@ DETR = Architecture(
 )
 
 # The pooling of SigLIP is none that a base model of ViT may come without.
-SIGLIPS = (SIGLIP_IMAGE, SIGLIP_TEXT, SIGLIP)
-CLIPS = (CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE)
-IMAGE_MODELS = (*SIGLIPS, DEIT, VIT, VIT_MSN, IJEPA, DINOV2, *CLIPS, DETR)
+DUALS = (SIGLIP_IMAGE, SIGLIP_TEXT, SIGLIP, CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE)
+IMAGE_MODELS = (*DUALS, DEIT, VIT, VIT_MSN, IJEPA, DINOV2, DINOV2_REGISTERS, DINOV3, DETR)

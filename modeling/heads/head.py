@@ -12,7 +12,6 @@ from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringMode
 
 from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_decoder import QkvDecoderConfig
-from ...configuration.configuration_dual_encoder import QkvTextEncoderConfig
 from ...configuration.configuration_encoder import PooledStackConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..attention import CrossAttention
@@ -119,17 +118,15 @@ class DistilledClassifier(nn.Module):
         return (self.class_classifier(pooled[:, 0]) + self.distillation_classifier(pooled[:, 1])) / 2
 
 
-class FirstMeanPooler(FirstTokenPooler):
+class FirstMeanPooler(MeanPooler):
     """Put the class token beside the mean of the patches.
 
     Source: Oquab et al. 2023, DINOv2, §7.1, https://arxiv.org/abs/2304.07193
     Shapes: hidden (B, T, D), keep unused -> (B, 2 * D)
     """
 
-    tokens_read = None
-
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
-        return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
+        return torch.cat((hidden[:, 0], super().forward(hidden)), dim=-1)
 
     @staticmethod
     def classifier(config: PooledStackConfig) -> nn.Module:
@@ -188,14 +185,14 @@ class LastTokenPooler(FirstTokenPooler):
     """Pass the last token, even of padding, through a linear map.
 
     Source: Zhai et al. 2023, SigLIP, its code (`pool_type="last"`), https://github.com/google-research/big_vision
-    Shapes: hidden (B, T, D), keep unused -> (B, projection_size)
+    Shapes: hidden (B, T, D), keep unused -> (B, D)
     """
 
     tokens_read = None
 
-    def __init__(self, config: QkvTextEncoderConfig) -> None:
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
-        self.dense = nn.Linear(config.hidden_size, config.projection_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return self.dense(hidden[:, -1])

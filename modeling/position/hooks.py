@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from ...configuration.configuration_stack import StackConfig
 
+Grid = tuple[int, int] | None
+
 
 class Embedded(NamedTuple):
     """The result of a frontend: one vector for each token, and how the tokens lie.
@@ -20,7 +22,7 @@ class Embedded(NamedTuple):
 
     hidden: Tensor
     padding_mask: Any = None
-    grid: tuple[int, int] | None = None
+    grid: Grid = None
 
     def requires_grad_(self, *args: bool) -> "Embedded":
         """Let the vectors take a gradient, as transformers asks of the output of input embeddings."""
@@ -76,7 +78,9 @@ class Position(nn.Module):
         """Act on the stack's input: (B, T, D), (B or 1, T) -> (B, T, D)."""
         return embedded.hidden
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+    def rotation(
+        self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None, grid: Grid = None
+    ) -> Rotation | None:
         """Return the rotation of queries and keys in layers of a pattern: (B or 1, T) -> (B or 1, 1, T, K)."""
         return None
 

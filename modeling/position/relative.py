@@ -8,12 +8,13 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...configuration.configuration_stack import StackConfig
 from .absolute import LearnedPosition
-from .hooks import Position, Rotation
+from .hooks import Grid, Position, Rotation
 
 
 class RotaryPosition(Position):
@@ -27,12 +28,16 @@ class RotaryPosition(Position):
     Shapes: positions (B or 1, T) -> 2 x (B or 1, 1, T, K)
     """
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
-        cosines, sines = self.turn(positions, pattern)
+    axes = 1  # coordinates that share the pairs of components
+
+    def rotation(
+        self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None, grid: Grid = None
+    ) -> Rotation | None:
+        cosines, sines = self.turn(positions, pattern, grid)
         turn = cosines.to(dtype), sines.to(dtype)
         return Rotation(turn, turn)
 
-    def turn(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, Tensor]:
+    def turn(self, positions: Tensor, pattern: str | None = None, grid: Grid = None) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of a `Rotation`, in single precision: (B or 1, T) -> 2 x (B or 1, 1, T, K)."""
         frequencies, scale = self.frequencies(positions, pattern)
         angles = positions[:, None, :, None].to(torch.float32) * frequencies
@@ -53,11 +58,36 @@ class RotaryPosition(Position):
             else:  # dynamic scaling keeps the trained frequencies up to the trained length
                 frequencies, scale = scaled(seq_len=positions.max() + 1)
             return frequencies.to(rounded).to(torch.float32), scale
-        size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
+        size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0)) // self.axes
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
         # The alpha of HunYuan raises the base for good, so that the slowest pair turns 1 / alpha as fast.
         base = parameters["rope_theta"] * parameters.get("alpha", 1.0) ** (size / max(size - 2, 1))
         return (1.0 / base**exponents).to(rounded).to(torch.float32), 1.0
+
+
+class PatchRotaryPosition(RotaryPosition):
+    """Rotate half of the pairs by the row of a patch and half by its column, from -1 to 1; tokens before patches stay.
+
+    Images of any size have the same outer angles.
+
+    Acts at: `rotation` (after the query and key projections, in every self-attention).
+    Source: Siméoni et al. 2025, DINOv3, §3.2, https://arxiv.org/abs/2508.10104; by rows and columns: Heo et al. 2024,
+        §3.1, https://arxiv.org/abs/2403.13298
+    Shapes: positions (B or 1, T) -> 2 x (1, 1, T, K)
+    """
+
+    axes = 2
+
+    def turn(self, positions: Tensor, pattern: str | None = None, grid: Grid = None) -> tuple[Tensor, Tensor]:
+        sides, prefix, turn = grid or self.config.grid, self.config.num_prefix_tokens, super().turn
+        if positions.shape[1] != prefix + math.prod(sides):
+            raise ValueError(f"{positions.shape[1]} tokens are not {prefix} and a grid of {sides} patches; give images")
+        places = [torch.arange(0.5, side, dtype=torch.float32, device=positions.device) / side for side in sides]
+        centers = 2 * math.pi * (2 * torch.cartesian_prod(*places) - 1).T  # (2, rows * columns)
+        turns = zip(*(turn(F.pad(each, (prefix, 0))[None], pattern) for each in centers), strict=True)
+        # Rows and columns in each half of the components, which are turned together.
+        cosines, sines = (torch.stack([each.unflatten(-1, (2, -1)) for each in pair], -2).flatten(-3) for pair in turns)
+        return cosines, sines
 
 
 class XPosition(RotaryPosition):
@@ -72,7 +102,9 @@ class XPosition(RotaryPosition):
     Shapes: positions (B or 1, T) -> 2 x 2 x (B or 1, 1, T, K)
     """
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+    def rotation(
+        self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None, grid: Grid = None
+    ) -> Rotation | None:
         cosines, sines = self.turn(positions, pattern)
         pairs = torch.arange(cosines.shape[-1] // 2, device=positions.device) / (cosines.shape[-1] // 2)
         scale = ((pairs + 0.4) / 1.4).repeat(2) ** (positions[:, None, :, None] / 512)
@@ -180,6 +212,7 @@ class KerplePosition(Position):
 
 RELATIVE_POSITIONS: dict[str, type[Position]] = {
     "rope": RotaryPosition,
+    "rope_2d": PatchRotaryPosition,
     "xpos": XPosition,
     "alibi": AlibiPosition,
     "t5": T5Position,

@@ -103,18 +103,23 @@ def visible_pairs(config: Any, pattern: str) -> Callable[[int, int, int], bool]:
     return reference.visibility(PATTERNS[pattern](config), *causal)
 
 
-def turns(config: Any, layer: int, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
+def turns(config: Any, layer: int, pattern: str, row: Row) -> tuple[Turn, Turn]:
     """Rotations of queries and keys in a layer: 2 x ((1, H, T, K) -> same)."""
     if config.layer_positions[layer] not in ROTARY_POSITIONS:
         return (lambda heads: heads), (lambda heads: heads)
     rope = config.rope_of(pattern)
+    if config.layer_positions[layer] == "rope_2d":
+        halves = reference.rope_frequencies(config.head_dim // 2, rope["rope_theta"])
+        return (partial(reference.rotate_patches, grid=row.grid, frequencies=halves),) * 2
     rotated = int(config.head_dim * rope.get("partial_rotary_factor", 1))
     frequencies = reference.rope_frequencies(rotated, rope["rope_theta"])
 
     def turn(heads: Tensor, sign: int) -> Tensor:
-        turned = reference.rotate_heads(heads, places, frequencies)
+        turned = reference.rotate_heads(heads, row.places, frequencies)
         return (
-            reference.xpos_scale(turned, places, rotated, sign) if config.layer_positions[layer] == "xpos" else turned
+            reference.xpos_scale(turned, row.places, rotated, sign)
+            if config.layer_positions[layer] == "xpos"
+            else turned
         )
 
     return partial(turn, sign=1), partial(turn, sign=-1)
@@ -192,7 +197,7 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
         before, read = hidden, layer.self_attn_residual.input(hidden)
         first = read
         branch = attend(
-            layer.self_attn, (read + added, read + added, read), turns(config, index, pattern, row.places), **score
+            layer.self_attn, (read + added, read + added, read), turns(config, index, pattern, row), **score
         )
         hidden = layer.self_attn_residual(hidden, branch)
         if memory is not None:

@@ -118,6 +118,24 @@ def rotate_heads(heads, positions, frequencies):
     return torch.stack(turned).reshape(heads.shape)
 
 
+def rotate_patches(heads, grid, frequencies):
+    """Turn the first half of the pairs by 2 pi times the row of a patch, the second by its column: (B, H, T, K) -> same.
+
+    Rows and columns lie between -1 and 1, each patch at its center; tokens before the patches stay as they are.
+    Source: Siméoni et al. 2025, DINOv3, §3.2, and its code
+    """
+    turned, (rows, columns) = heads.clone(), grid
+    for row in range(rows):
+        for column in range(columns):
+            token = heads.shape[2] - rows * columns + row * columns + column
+            places = (2 * (row + 0.5) / rows - 1, 2 * (column + 0.5) / columns - 1)
+            angles = torch.cat([2 * math.pi * place * frequencies for place in places])
+            for b in range(heads.shape[0]):
+                for h in range(heads.shape[1]):
+                    turned[b, h, token] = rotate(heads[b, h, token], 1, angles)
+    return turned
+
+
 def xpos_scale(heads, positions, rotated, sign):
     """Scale pair i of each rotated vector at position n by ((2i/R + 0.4) / 1.4)^(n/512), keys (sign -1) by its inverse.
 

@@ -8,7 +8,6 @@ import torch
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import NormName
-from qkv.configuration.configuration_dual_encoder import QkvTextEncoderConfig
 from qkv.modeling.heads.head import (
     POOLINGS,
     PixelHead,
@@ -90,8 +89,7 @@ def test_end_of_a_text(kind, places):
 
 @SIDES
 def test_last_token_is_read_whether_it_is_padding_or_not(side):
-    config = QkvTextEncoderConfig(hidden_size=6, num_attention_heads=2, pooling="last", projection_size=4)
-    pooler, hidden = jittered(POOLINGS["last"](config)), draw(3, 5, 6)
+    pooler, hidden = jittered(POOLINGS["last"](encoder())), draw(3, 5, 6)
     assert_same(pooler(hidden, KEEP[side]), scores(pooler.dense, hidden[:, -1]), hidden, *pooler.parameters())
 
 
