@@ -14,7 +14,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ...configuration.configuration_base import QkvConfig
-from .weights import Rows, expanded, placed
+from .weights import Row, Rows, expanded, placed
 
 # A value of a config, of any type.
 Value = Any
@@ -147,14 +147,17 @@ class Conversion:
         self.model_type, self.family, self.assumed = architecture.model_type, architecture.family, architecture.assumed
         self.ours = architecture.family.__name__.removesuffix("Config") + head.ours
         self.words = {**architecture.words, **head.words}
-        is_base = head.ours == "Model"
-        prefix = ("" if is_base else architecture.prefix) if head.prefix is None else head.prefix
-        # Rows of the head come first, and take weights from the base.
-        self.rows = expanded((*head.rows, *placed(architecture.rows, "" if is_base else "model.", prefix)))
         # Stock models have no place for label smoothing, which changes no output: it is Trainer's. Clamps are in code.
         clamps = {f"{part}float16_clamp" for part in ("", "encoder.", "decoder.")}
         self.free = {"label_smoothing", *clamps, *architecture.free.split(), *head.free.split()}
         self.inert = BOOKKEEPING.union(architecture.inert.split(), head.inert.split())
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All weights; those of the head come first, and take weights from the base."""
+        is_base = self.head.ours == "Model"
+        prefix = ("" if is_base else self.architecture.prefix) if self.head.prefix is None else self.head.prefix
+        return expanded((*self.head.rows, *placed(self.architecture.rows, "" if is_base else "model.", prefix)))
 
     @cached_property
     def theirs(self) -> str:

@@ -19,13 +19,10 @@ from ...configuration.configuration_base import QkvConfig
 from ..base import QkvPreTrainedModel
 from ..position.relative import RotaryPosition
 from .config import Conversion
-from .decoder import GROUPS
-from .decoder_experts import DECODERS_OF_EXPERTS
-from .decoder_experts_normed import DECODERS_OF_NORMED_EXPERTS
-from .decoder_llama import DECODERS_LIKE_LLAMA
+from .decoder import GROUPS as DECODERS
+from .decoder_experts import GROUPS as EXPERTS
 from .encoder import GROUPS as ENCODERS
 from .encoder_decoder import GROUPS as ENCODER_DECODERS
-from .encoder_kin import ENCODER_KIN
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
 from .image_models import IMAGE_MODELS
@@ -34,14 +31,9 @@ from .weights import Weights, convert, owned
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
-ROTARY_ENCODERS = (*ENCODERS["rotary"].values(), *ENCODERS["llamas"].values())
-TEXT_ENCODERS = (*ENCODERS["encoders"].values(), *ENCODER_KIN, *ROTARY_ENCODERS)
-LIKE_LLAMA = (*DECODERS_LIKE_LLAMA, *GROUPS["descendants"].values())
-EXPERTS = (*DECODERS_OF_EXPERTS, *DECODERS_OF_NORMED_EXPERTS)
-CAUSAL = (*GROUPS["decoders"].values(), *LIKE_LLAMA, *EXPERTS)
-TEXT_TO_TEXT = (*ENCODER_DECODERS["t5"].values(), *ENCODER_DECODERS["bart"].values())
-SPEECH = ENCODER_DECODERS["speech"].values()
-ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *TEXT_TO_TEXT, *IMAGE_MODELS, *SPEECH)
+TEXTS = (*ENCODERS.values(), *DECODERS.values(), *EXPERTS.values(), ENCODER_DECODERS["t5"], ENCODER_DECODERS["bart"])
+TEXT_MODELS = [architecture for group in TEXTS for architecture in group.values()]
+ARCHITECTURES = (*TEXT_MODELS, *IMAGE_MODELS, *ENCODER_DECODERS["speech"].values())
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
 # Weights tell whether two of ours are one: the config of a checkpoint may be wrong.

@@ -1,14 +1,15 @@
-"""Conversion of decoders: the heads and codecs by which `decoder.yaml` and tables in Python tell them.
+"""Conversion of decoders: the heads and codecs of `decoder.yaml`.
 
 Stock Granite and HyperCLOVA X multiply given embeddings, too, where ours multiplies those of its table alone. In
-training, stock models drop out no attention weights where theirs has no field for it, and ours does.
+training, stock models drop out no attention weights where theirs has no field for it, nor does stock StableLM, which
+has one, and ours does.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
 from ...configuration.configuration_pattern import CACHE_LAYER_TYPES, words_of_layers
-from .config import Codec, Fields, Head, Value, Values, translated
+from .config import Codec, Head, Value, Values, translated
 from .tables import read_architectures
 from .weights import ROWS
 
@@ -25,10 +26,8 @@ LLAMA_ANSWERS = replace(ANSWERS, prefix="transformer.")
 
 # Theirs is read by one head alone, and is 0.1 unless set.
 TENTH = Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate)
-DROPOUT: Fields = {"classifier_dropout": TENTH}
 # Some of theirs turn a quarter or a half of each head unless told.
 PARTIAL = Codec("rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})})
-PARTIAL_ROPE: Fields = {"rope_parameters": PARTIAL}
 
 
 def full_rotation(rope: Values | None, fields: Values) -> Values:
@@ -37,10 +36,20 @@ def full_rotation(rope: Values | None, fields: Values) -> Values:
 
 
 WHOLE = Codec("rope_parameters", full_rotation, full_rotation)
-WHOLE_ROPE: Fields = {"rope_parameters": WHOLE}
-LLAMA_WORDS = {"norm": "rms", "feed_forward": "glu", "position": "rope"}
-UNBIASED = {"attention_bias": False, "mlp_bias": False}
 QUERIES_KEYS_VALUES = ["q_proj", "k_proj", "v_proj"]
+
+
+def their_biases(biased: Value, theirs: Values) -> list[str]:
+    """Name the projections with a bias: of the inputs, and of the output."""
+    return QUERIES_KEYS_VALUES * biased + ["o_proj"] * theirs["attention_out_bias"]
+
+
+def has_bias(biases: Value, name: str) -> bool:
+    """Return whether a projection has a bias."""
+    return bool(biases) if isinstance(biases, bool | None) else name in biases
+
+
+BIASES_OF_SEED = Codec("attention_bias", their_biases, lambda biases, _: has_bias(biases, "q_proj"))
 
 
 def input_biases(name: str) -> Codec:
@@ -147,6 +156,12 @@ FINAL_NORM = Codec(
 )
 # No number depends on it, for distances have no end; the first version of theirs wrote it down.
 SEQ_LENGTH = Codec("seq_length", read=lambda length, theirs: length or 2048)
+# A window for all layers, where there is one.
+WINDOW_OR_NONE = Codec(
+    "sliding_window",
+    lambda window, theirs: "sliding" if window else "full",
+    lambda pattern, ours: ours["sliding_window"] if pattern == "sliding" else None,
+)
 # Later Mistrals have full attention.
 NO_WINDOW = Codec("sliding_window", lambda *_: None, lambda *_: None)
 # Theirs counts the tokens on one side where it reads, and both where it is saved.
@@ -156,6 +171,12 @@ HAS_WINDOW = Codec(
     "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
 )
 SLIDES = Codec("use_sliding_window", lambda *_: "glu", lambda _, ours: "sliding" in ours["pattern"])
+OUTPUT_BIAS = Codec("attention_out_bias", lambda *_: "rope", lambda _, ours: has_bias(ours["attention_bias"], "o_proj"))
+LENGTH_BEFORE_SCALING = Codec(
+    "original_max_position_embeddings",
+    lambda *_: "rope",
+    lambda _, ours: (ours["rope_parameters"] or {}).get("original_max_position_embeddings", 4096),
+)
 IS_NEW_FALCON = Codec("new_decoder_architecture", lambda *_: "mlp", lambda *_: True)
 # One head of keys and values, or one for each query.
 MULTI_QUERY = Codec("multi_query", lambda one, theirs: 1 if one else None, lambda heads, ours: heads == 1)
@@ -188,9 +209,3 @@ DIVISOR_OF_LOGITS = Codec("logits_scaling", lambda scaling, _: 1 / scaling, lamb
 CLASSIFIER_ACT = Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"])
 
 GROUPS = read_architectures(Path(__file__).with_suffix(".yaml"), globals())
-# For tables in Python.
-NARROW: Fields = {**DROPOUT, **WHOLE_ROPE, "norm_eps": "rms_norm_eps"}
-LLAMA, QWEN2, QWEN3 = (GROUPS["decoders"][name] for name in ("llama", "qwen2", "qwen3"))
-COHERE2, GEMMA3, GRANITE, HUNYUAN, OLMO2 = (
-    GROUPS["descendants"][name] for name in ("cohere2", "gemma3_text", "granite", "hunyuan_v1_dense", "olmo2")
-)

@@ -1,17 +1,18 @@
-"""Conversion of text encoders: the heads and codecs by which `encoder.yaml` and tables in Python tell them.
+"""Conversion of text encoders: the heads and codecs of `encoder.yaml`.
 
 In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention,
 and parts of BigBird's embeddings after their norm, where stock BigBird does before it. Stock ModernBERT drops out parts
 of the attention branch at `attention_dropout`, and ours does not; stock EuroBERT no part of its classifier's input.
 Stock ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does. Stock
-ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros.
+ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros. Stock XLM-RoBERTa-XL
+drops out no part of what its feed-forward networks return, and ours does.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
 from . import decoder
-from .config import SCALED, Codec, Fields, Head, Values, default, one_spelling, output_bias, renames
+from .config import SCALED, Codec, Head, Values, default, one_spelling, output_bias, renames
 from .tables import read_architectures
 from .weights import ROWS
 
@@ -35,14 +36,8 @@ OWN_ACT = Codec("hidden_act", write=lambda act, ours: ours["hidden_act"])
 SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
 # By default the dropout before a classifier is that of the layers.
 CLASSIFIER_DROPOUT = default("classifier_dropout", "hidden_dropout_prob")
-LAYER_DROPOUT = {"classifier_dropout": "hidden_dropout_prob"}
 # Their table of token types cannot be empty.
 KINDS_OF_TOKENS = Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1))
-BERT_FIELDS: Fields = {
-    **STACK_FIELDS,
-    "classifier_dropout": CLASSIFIER_DROPOUT,
-    "type_vocab_size": KINDS_OF_TOKENS,
-}
 # Weights tell whether the base model has the pooler that it can be built with.
 MODEL = Head("Model", words=POOLED, free=POOLING)
 UNPOOLED_MODEL = replace(MODEL, words=UNPOOLED)
@@ -50,7 +45,7 @@ TOKENS = Head("ForTokenClassification", CLASSIFIER, free=POOLING)
 ANSWERS = Head("ForQuestionAnswering", decoder.QA_OUTPUTS, free=POOLING)
 CHOICES = Head("ForMultipleChoice", CLASSIFIER)
 # Here theirs always takes the dropout of the layers.
-CHOICES_OF_LAYERS = replace(CHOICES, fields=LAYER_DROPOUT, inert="classifier_dropout")
+CHOICES_OF_LAYERS = replace(CHOICES, fields={"classifier_dropout": "hidden_dropout_prob"}, inert="classifier_dropout")
 PRETRAINING = Head("ForPreTraining", (*ROWS["bert_words"], *ROWS["next_sentence"]))
 BERT_WORDS = Head("ForMaskedLM", ROWS["bert_words"], free=POOLING)
 WORDS = replace(BERT_WORDS, rows=ROWS["roberta_words"], fields={"head_act": ALWAYS_GELU})
@@ -113,5 +108,5 @@ OFFSET_OF_ESM = Codec(
 )
 
 GROUPS = read_architectures(Path(__file__).with_suffix(".yaml"), vars(decoder) | globals())
-# For tables in Python.
-BERT, ROBERTA, ESM = GROUPS["encoders"]["bert"], GROUPS["encoders"]["roberta"], GROUPS["rotary"]["esm"]
+# ESMFold has it inside.
+ESM = GROUPS["rotary"]["esm"]

@@ -11,7 +11,7 @@ from ...configuration.configuration_detection import QkvDetectionConfig
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
-from .decoder_llama import has_bias
+from .decoder import has_bias
 from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED, UNPOOLED_MODEL
 from .encoder_decoder import SIDES
 from .weights import ROWS, Rows, placed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion import decoder, encoder, encoder_decoder
+from qkv.modeling.conversion import decoder, decoder_experts, encoder, encoder_decoder
 from qkv.modeling.conversion.config import Codec, Head
 from qkv.modeling.conversion.tables import read_architectures
 
@@ -44,7 +44,7 @@ def test_entries_share_parts_and_name_codecs_heads_and_rows(tmp_path: Path) -> N
         read_architectures(path, NAMES)
 
 
-@pytest.mark.parametrize("module", [decoder, encoder, encoder_decoder])
+@pytest.mark.parametrize("module", [decoder, decoder_experts, encoder, encoder_decoder])
 def test_no_entry_hides_another(module: Any) -> None:
     text = Path(module.__file__).with_suffix(".yaml").read_text()
     _, *parts = re.split(r"^\w+:$", text, flags=re.MULTILINE)
