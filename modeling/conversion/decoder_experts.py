@@ -5,34 +5,30 @@ loads are those of the experts that were chosen; stock chooses again by a softma
 Noise on the inputs of routers, which stock adds in training, and predictions of several tokens are left out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ...configuration.configuration_pattern import words_of_layers
 from . import decoder
 from .config import SCALED, Codec, Value, Values
 from .tables import read_architectures
 
 
-def layer_words(layers: Iterable[bool]) -> str | list[str]:
-    """Name the feed-forward network of each layer from whether it is a mixture, with one word where all are alike."""
-    names = ["moe" if mixed else "glu" for mixed in layers]
-    return names[0] if len(set(names)) == 1 else names
-
-
 def places(word: Value, ours: Values, kind: str) -> list[int]:
     """List the layers whose feed-forward network is of a kind."""
-    names = [word] * ours["num_hidden_layers"] if isinstance(word, str) else word
+    names = words_of_layers(word, ours["num_hidden_layers"])
     return [index for index, name in enumerate(names) if name == kind]
 
 
 def by_layer(name: str, is_mixture: Callable[[int, Values], bool], write: Callable[[Value, Values], Value]) -> Codec:
     """Map the feed-forward network of each layer, by a function of its number and their fields."""
-    return Codec(
-        name,
-        lambda _, theirs: layer_words(is_mixture(index, theirs) for index in range(theirs["num_hidden_layers"])),
-        write,
-    )
+
+    def read(_: Value, theirs: Values) -> str | list[str]:
+        layers = range(theirs["num_hidden_layers"])
+        return decoder.one_word(["moe" if is_mixture(index, theirs) else "glu" for index in layers])
+
+    return Codec(name, read, write)
 
 
 def is_mixture_of_qwen(index: int, theirs: Values) -> bool:
