@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from qkv.configuration.axes import RotaryPositionName
 from qkv.configuration.configuration_pattern import CACHE_LAYER_TYPES
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.modeling.stack import Stack
@@ -15,10 +14,7 @@ from qkv.modeling.stack import Stack
 Method = Literal["yarn", "linear", "dynamic", "copy"]
 ROPE_METHODS = ("yarn", "linear", "dynamic")
 # Methods by what a model counts positions with; the first is the default.
-METHODS: dict[str, tuple[str, ...]] = {
-    "learned": ("copy",),
-    **dict.fromkeys(get_args(RotaryPositionName), ROPE_METHODS),
-}
+METHODS: dict[str, tuple[str, ...]] = {"learned": ("copy",), **dict.fromkeys(("rope", "xpos"), ROPE_METHODS)}
 
 
 def extend(model: PreTrainedModel, max_position_embeddings: int, method: Method | None = None) -> PreTrainedModel:
