@@ -451,7 +451,7 @@ VARIANTS = [
         "ImageEncoder",
         image_encoder,
         ("Model", "vit", images),
-        *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2")),
+        *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2", "dinov3")),
     ),
     *cases("Decoder", decoder, *(("ForCausalLM", kind, causal_labels) for kind in list(KINDS["decoder"])[1:])),
     *cases(
