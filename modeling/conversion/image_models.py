@@ -1,8 +1,8 @@
 """Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP, SigLIP and their halves, DETR.
 
-In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all, and drops
-out weights of SigLIP's pooling. A backbone is the same module on both sides, so its tensors keep their names, and its
-config goes over as it is.
+In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all, drops out
+weights of SigLIP's pooling, and leaves out DINOv3's random scale of coordinates. A backbone is the same module on both
+sides, so its tensors keep their names, and its config goes over as it is.
 """
 
 from dataclasses import replace
@@ -143,7 +143,6 @@ DINOV3 = replace(
     words={**DINOV2_REGISTERS.words, "position": "rope_2d", "interpolate_positions": True},
     rows=ROWS["dinov3"],
     heads=DINOV2.heads[:1],
-    # Coordinates change in training alone.
     inert=f"{DINOV2.inert} pos_embed_shift pos_embed_jitter pos_embed_rescale",
 )
 

@@ -37,6 +37,7 @@ CONFIGS = {
     "rnnsearch": qkv.presets.rnnsearch_50(),
     "sutskever": qkv.QkvRecurrentConfig(cell="lstm", attention="none", readout="none", bidirectional=False),
     "clip": qkv.presets.clip_vit_b32(),
+    "siglip": qkv.presets.siglip_base(),
     "whisper": qkv.presets.whisper_tiny(),
     "speech": qkv.presets.speech_transformer_s(),
     "detr": qkv.presets.detr_r50(),
