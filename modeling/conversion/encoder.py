@@ -1,4 +1,4 @@
-"""Conversion of text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, Longformer and BigBird, as tables.
+"""Conversion of text encoders as tables: BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, DeBERTa v2, Longformer, BigBird.
 
 In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention,
 and parts of BigBird's embeddings after their norm, where stock BigBird does before it.
@@ -18,6 +18,7 @@ from .config import (
     one_spelling,
     output_bias,
     renames,
+    translated,
 )
 from .decoder import QA_OUTPUTS
 from .weights import ROWS
@@ -95,6 +96,20 @@ ROBERTA = replace(
 )
 # The same model under another name, so that ours goes back as a RoBERTa.
 XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta")
+# It counts positions from the padding id 1, and has 32 buckets of distances, whatever its config says.
+MPNET = replace(
+    ROBERTA,
+    model_type="mpnet",
+    fields={**STACK_FIELDS, "max_position_embeddings": ROBERTA.fields["max_position_embeddings"]},
+    words={**ROBERTA.words, "position": "learned_and_t5", "position_offset": 2, "pad_token_id": 1, "type_vocab_size": 0}
+    | {"relative_attention_num_buckets": 32},
+    rows=ROWS["mpnet"],
+    heads=(
+        *(MODEL, ANSWERS, WORDS, replace(TOKENS, fields=LAYER_DROPOUT), replace(CHOICES_OF_LAYERS, inert="")),
+        replace(TEXTS, fields={**LAYER_DROPOUT, "pooling_dropout": "hidden_dropout_prob"}),
+    ),
+    prefix="mpnet.",
+)
 
 SUMMARY = "summary_type summary_use_proj summary_activation summary_last_dropout"
 SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
@@ -198,4 +213,52 @@ BIG_BIRD = replace(
     inert=f"{BERT.inert} block_size num_random_blocks",
 )
 
-ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, DISTILBERT, ELECTRA, LONGFORMER, BIG_BIRD)
+# It multiplies embeddings of padding by zero, which no real token sees.
+POOLED_LATER = Head(
+    "ForSequenceClassification",
+    (("model.pooler.dense", "pooler.dense"), *CLASSIFIER),
+    POOLED,
+    {"head_act": "pooler_hidden_act", "pooling_dropout": "pooler_dropout"}
+    | {"classifier_dropout": default("cls_dropout", "hidden_dropout_prob")},
+)
+DEBERTA_HEADS = (
+    *(UNPOOLED_MODEL, ANSWERS, replace(TOKENS, fields=LAYER_DROPOUT)),
+    *(POOLED_LATER, replace(POOLED_LATER, ours="ForMultipleChoice")),
+)
+DEBERTA_V2 = Architecture(
+    "deberta-v2",
+    QkvEncoderConfig,
+    {
+        **STACK_FIELDS,
+        "position": translated("position_biased_input", {False: "disentangled", True: "learned_and_disentangled"}),
+        "position_offset": Codec("relative_attention", lambda *_: 0, lambda *_: True),
+        "pos_att_type": Codec("pos_att_type", lambda terms, _: "|".join(terms or ()), lambda word, _: word.split("|")),
+        "share_att_key": Codec("share_att_key", lambda shared, _: bool(shared)),
+        "norm_rel_ebd": Codec("norm_rel_ebd", lambda norm, _: norm or "none"),
+        "relative_attention_num_buckets": Codec(
+            "position_buckets", lambda count, _: 2 * (count or 0), lambda count, _: count // 2
+        ),
+        "relative_attention_max_distance": Codec(
+            "max_relative_positions",
+            lambda most, theirs: most if most > 0 else theirs["max_position_embeddings"],
+            lambda most, ours: -1 if most == ours["max_position_embeddings"] else most,
+        ),
+    },
+    POST_NORM,
+    ROWS["deberta_v2"],
+    (
+        *(replace(head, inert="legacy") for head in DEBERTA_HEADS),
+        BERT_WORDS,
+        replace(
+            BERT_WORDS,
+            rows=(*ROWS["deberta_words"], ("lm_head.decoder.weight", "", "unread")),
+            words={"tie_word_embeddings": True},
+            fields={"lm_head_transform": Codec("legacy", lambda *_: True, lambda *_: False)},
+        ),
+    ),
+    prefix="deberta.",
+    inert="attention_head_size conv_act conv_groups pooler_dropout pooler_hidden_act cls_dropout",
+    assumed={"conv_kernel_size": 0},
+)
+
+ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, MPNET, DISTILBERT, ELECTRA, DEBERTA_V2, LONGFORMER, BIG_BIRD)

@@ -30,7 +30,7 @@ from qkv.scripts.recipes.fields.keys import explained
 
 # {axes whose words are the rows of one table: the table}
 TABLES: dict[str, dict[str, Any]] = {
-    "PositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
+    "PositionName TextPositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
     "TextPoolingName ImagePoolingName": POOLINGS,
     "PatternName": PATTERNS,
     "KernelName": KERNELS,
