@@ -9,6 +9,7 @@ num_key_value_heads 1`. `weights.yaml` has the rows.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -85,15 +86,9 @@ def interleave_pairs(tensors: list[Tensor], count: int, size: int, rotated: int)
     return [transposed_pairs((2, rotated // 2), tensor, size, rotated) for tensor in tensors]
 
 
-def gather_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
-    """Gather pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
-    flat = gather_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
-    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
-
-
-def interleave_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
-    """Interleave pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
-    flat = interleave_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
+def of_heads(change: Change, tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
+    """Change pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
+    flat = change([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
 
 
@@ -171,7 +166,7 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     # Width of a head, and of its part that is rotated.
     "interleave": (gather_pairs, interleave_pairs),
     # Of gains of each head; and in a projection that is split, too.
-    "interleave_each": (gather_pairs_of_each, interleave_pairs_of_each),
+    "interleave_each": (partial(of_heads, gather_pairs), partial(of_heads, interleave_pairs)),
     "codegen": (split_codegen, fuse_codegen),
     "swap": (swap_halves, swap_halves),
     # Several names of theirs for one tensor.

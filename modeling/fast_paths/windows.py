@@ -97,8 +97,7 @@ class WindowPlan(Plan):
         """Return the plan where a pattern has windows and there are several tokens."""
         windows = any(reach_of(stack.config, pattern) for pattern in first_layers(stack.config))
         usable = inputs.backend == "sdpa" and stack.config.kernel not in STATE_KERNELS and inputs.sizes.length > 1
-        usable = usable and not stack.config.attention_sinks
-        usable = usable and stack.config.position_word not in DISENTANGLED_POSITIONS
+        usable = usable and not (stack.config.attention_sinks or stack.config.position_word in DISENTANGLED_POSITIONS)
         return cls(stack, inputs) if windows and usable else None
 
     def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:

@@ -190,19 +190,16 @@ class DisentangledPosition(Position):
         self.norm = make_norm(config) if config.norm_rel_ebd == "layer_norm" else nn.Identity()
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
-        return self.bucket(query_positions[:, None, :, None] - key_positions[:, None, None, :])
-
-    def vectors(self, device: torch.device) -> Tensor | None:
-        return self.norm(self.distances(torch.arange(self.distances.num_embeddings, device=device)))
-
-    def bucket(self, distance: Tensor) -> Tensor:
-        """Return the bucket of query position minus key position."""
+        distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
         exact = buckets // 4
         ratio = torch.log(distance.abs().clamp(min=exact).to(torch.float32) / exact)
         ratio = ratio / torch.log(torch.tensor((furthest - 1) / exact, dtype=torch.float32))
         far = (exact + (ratio * (exact - 1)).ceil().long()) * distance.sign()
         return (torch.where(distance.abs() <= exact, distance, far) + buckets // 2).clamp(0, buckets - 1)
+
+    def vectors(self, device: torch.device) -> Tensor | None:
+        return self.norm(self.distances(torch.arange(self.distances.num_embeddings, device=device)))
 
 
 class LearnedAndDisentangledPosition(LearnedPosition, DisentangledPosition):
