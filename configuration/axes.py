@@ -13,14 +13,20 @@ SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_
 RotaryPositionName = Literal["rope", "xpos"]
 BiasPositionName = Literal["alibi", "t5", "kerple", "learned_and_t5"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
+# Of text encoders alone: a bias computed from queries, keys and vectors of their distances.
+DisentangledPositionName = Literal["disentangled", "learned_and_disentangled"]
+TextPositionName = Literal[PositionName, DisentangledPositionName]
 # Those of an image's patches, of which one turns by rows and columns.
 PatchPositionName = Literal[PositionName, "rope_2d"]
 # Those of a detector's image encoder, and of its decoder.
 ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
 ObjectQueryPositionName = Literal["object_queries"]
-TABLE_POSITIONS: tuple[str, ...] = get_args(TablePositionName)
+TABLE_POSITIONS: tuple[str, ...] = (*get_args(TablePositionName), "learned_and_disentangled")
 ROTARY_POSITIONS: tuple[str, ...] = (*get_args(RotaryPositionName), "rope_2d")
-BIAS_POSITIONS: tuple[str, ...] = get_args(BiasPositionName)
+DISENTANGLED_POSITIONS: tuple[str, ...] = get_args(DisentangledPositionName)
+BIAS_POSITIONS: tuple[str, ...] = (*get_args(BiasPositionName), *DISENTANGLED_POSITIONS)
+# Those that may differ by layer.
+LAYER_POSITIONS: tuple[str, ...] = ("none", *ROTARY_POSITIONS, "alibi", "t5", "kerple")
 
 # Attention patterns: those that a backend knows by a flag or a number, and those that need a mask of their own, some of
 # them over the rows and columns of a grid.

@@ -135,7 +135,7 @@ class Plan:
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
-        query_key = position.query_key(self.embedded._replace(hidden=hidden))
+        query_key, vectors = position.query_key(self.embedded._replace(hidden=hidden)), position.vectors(hidden.device)
         contexts: dict[tuple[str, bool], LayerContext] = {}
         kinds = [(pattern, layer in position.left_out) for layer, pattern in enumerate(self.config.layer_patterns)]
         for layer, kind in enumerate(kinds):
@@ -144,7 +144,7 @@ class Plan:
             pattern, left_out = kind
             rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern, grid)
             bias = None if left_out else self.bias(pattern, layer)
-            state = PositionState(rotation, query_key, inputs.memory.position, bias)
+            state = PositionState(rotation, query_key, inputs.memory.position, bias, vectors)
             contexts[kind] = LayerContext(self.mask(pattern), state, *given, project)
         return [contexts[kind] for kind in kinds]
 

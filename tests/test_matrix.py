@@ -35,7 +35,14 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 import sampling
 from comparison import EXACT, differentiable_flex, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, TABLE_POSITIONS, NormPositionName, QueryKeyNormName
+from qkv.configuration.axes import (
+    BIAS_POSITIONS,
+    ROTARY_POSITIONS,
+    TABLE_POSITIONS,
+    BiasPositionName,
+    NormPositionName,
+    QueryKeyNormName,
+)
 from tiny import jitter
 
 LENGTH = max(LENGTHS)
@@ -264,7 +271,7 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
     check_cached(case, kind, given)
 
 
-@pytest.mark.parametrize("position", BIAS_POSITIONS)
+@pytest.mark.parametrize("position", get_args(BiasPositionName))
 @torch.no_grad()
 def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
     """A cache with a window drops its first keys, and the bias those of the same positions."""

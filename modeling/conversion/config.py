@@ -256,12 +256,9 @@ def flat(config: PreTrainedConfig) -> Values:
         inner = {"model_type": part.model_type, **flat(part)} if isinstance(part, PreTrainedConfig) else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
-        if (
-            name.rpartition(".")[2] in ("pattern", "position", "feed_forward")
-            and isinstance(values[name], list)
-            and len(set(values[name])) == 1
-        ):
-            values[name] = values[name][0]  # said at length
+        words = values[name] if name.rpartition(".")[2] in ("pattern", "position", "feed_forward") else None
+        if isinstance(words, list) and len(set(words)) == 1:
+            values[name] = words[0]  # said at length
     return values
 
 

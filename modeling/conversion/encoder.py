@@ -54,6 +54,18 @@ TEXTS = replace(
     BERT_TEXTS, rows=ROWS["pooled_classifier"], words=POOLED, fields={"pooling_dropout": CLASSIFIER_DROPOUT}
 )
 
+# Of DeBERTa, whose attention reads distances, each with a vector.
+RELATIVE = Codec("relative_attention", lambda *_: 0, lambda *_: True)
+TERMS = Codec("pos_att_type", lambda terms, _: "|".join(terms or ()), lambda word, _: word.split("|"))
+SHARED_KEYS = Codec("share_att_key", lambda shared, _: bool(shared))
+NORM_OF_DISTANCES = Codec("norm_rel_ebd", lambda norm, _: norm or "none")
+BUCKETS = Codec("position_buckets", lambda count, _: 2 * (count or 0), lambda count, _: count // 2)
+FARTHEST = Codec(
+    "max_relative_positions",
+    lambda most, theirs: most if most > 0 else theirs["max_position_embeddings"],
+    lambda most, ours: -1 if most == ours["max_position_embeddings"] else most,
+)
+LEGACY = Codec("legacy", lambda *_: True, lambda *_: False)
 # The rows of a table below the first position belong to its length.
 ROWS_AFTER_PADDING = Codec(
     "max_position_embeddings",

@@ -32,7 +32,7 @@ def read_rows(path: Path) -> dict[str, Rows]:
     """Read tables of rows by name: columns are two spaces or more apart, and `-` is no name."""
     tables: dict[str, str] = yaml.load(path.read_text(encoding="utf-8"), LOADER)
     lines = {name: [re.split("  +", line) for line in table.splitlines()] for name, table in tables.items()}
-    return {name: tuple(("" if one == "-" else one, *others) for one, *others in rows) for name, rows in lines.items()}
+    return {name: tuple(tuple(part.strip("-") for part in row) for row in rows) for name, rows in lines.items()}
 
 
 ROWS = read_rows(Path(__file__).with_suffix(".yaml"))

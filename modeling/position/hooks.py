@@ -44,13 +44,15 @@ class PositionState(NamedTuple):
 
     `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of their projection
     and of the queries' projection of cross-attention, `memory_key` (B, S, D) to that of its keys.
-    `bias` (B or 1, H, T, S) is added to the scores of self-attention.
+    `bias` (B or 1, H, T, S) is added to the scores of self-attention. With `vectors` (N, D) it has the number of one of
+    them for each pair (B or 1, 1, T, S), from which attention computes what it adds.
     """
 
     rotation: Rotation | None = None
     query_key: Tensor | None = None
     memory_key: Tensor | None = None
     bias: Tensor | None = None
+    vectors: Tensor | None = None
 
 
 NO_POSITION = PositionState()
@@ -90,6 +92,10 @@ class Position(nn.Module):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
         """Return the score bias: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)."""
+        return None
+
+    def vectors(self, device: torch.device) -> Tensor | None:
+        """Return vectors for a bias that numbers them: (N, D)."""
         return None
 
 

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_stack import StackConfig
+from ..normalization import make_norm
 from .absolute import LearnedPosition
 from .hooks import Grid, Position, Rotation
 
@@ -210,6 +212,42 @@ class KerplePosition(Position):
         return -r1 * torch.log1p(r2 * distance.to(torch.float32))
 
 
+class DisentangledPosition(Position):
+    """Number the distance of each query and key: exact near by, logarithmic far away; all layers share the vectors.
+
+    Acts at: `bias`, whose numbers attention makes scores of, with `vectors` (`DisentangledAttention`).
+    Source: He et al. 2021, DeBERTa, §3.1, eq. 3, https://arxiv.org/abs/2006.03654; logarithms and norm: its code for
+        version 2, `make_log_bucket_position`, https://github.com/microsoft/DeBERTa
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, 1, T, S), vectors (N, D)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.distances = nn.Embedding(config.relative_attention_num_buckets, config.hidden_size)
+        self.norm = make_norm(config) if config.norm_rel_ebd == "layer_norm" else nn.Identity()
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
+        buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
+        exact = buckets // 4
+        ratio = torch.log(distance.abs().clamp(min=exact).to(torch.float32) / exact)
+        ratio = ratio / torch.log(torch.tensor((furthest - 1) / exact, dtype=torch.float32))
+        far = (exact + (ratio * (exact - 1)).ceil().long()) * distance.sign()
+        return (torch.where(distance.abs() <= exact, distance, far) + buckets // 2).clamp(0, buckets - 1)
+
+    def vectors(self, device: torch.device) -> Tensor | None:
+        return self.norm(self.distances(torch.arange(self.distances.num_embeddings, device=device)))
+
+
+class LearnedAndDisentangledPosition(LearnedPosition, DisentangledPosition):
+    """Add a trained vector for each absolute position, and number distances for attention.
+
+    Acts at: `embed`, `bias` and `vectors`.
+    Source: He et al. 2021, DeBERTa, its code (`position_biased_input`), https://github.com/microsoft/DeBERTa
+    Shapes: as of its two parts
+    """
+
+
 RELATIVE_POSITIONS: dict[str, type[Position]] = {
     "rope": RotaryPosition,
     "rope_2d": PatchRotaryPosition,
@@ -218,4 +256,6 @@ RELATIVE_POSITIONS: dict[str, type[Position]] = {
     "t5": T5Position,
     "kerple": KerplePosition,
     "learned_and_t5": LearnedAndT5Position,
+    "disentangled": DisentangledPosition,
+    "learned_and_disentangled": LearnedAndDisentangledPosition,
 }

@@ -15,6 +15,7 @@ import qkv
 import tables
 from comparison import exact
 from qkv.configuration.axes import (
+    DisentangledPositionName,
     ImagePositionName,
     KernelName,
     ObjectQueryPositionName,
@@ -24,7 +25,7 @@ from qkv.configuration.axes import (
 from sampling import SEED as SEED
 from tiny import jitter
 
-AXES_OF_POSITIONS = (PatchPositionName, ImagePositionName, ObjectQueryPositionName)
+AXES_OF_POSITIONS = (PatchPositionName, DisentangledPositionName, ImagePositionName, ObjectQueryPositionName)
 POSITIONS = tuple(dict.fromkeys(word for axis in AXES_OF_POSITIONS for word in get_args(axis)))
 PATTERNS, KERNELS = get_args(PatternName), get_args(KernelName)
 TABLE = tables.beside(__file__)

@@ -30,7 +30,7 @@ from qkv.scripts.recipes.fields.keys import explained
 
 # {axes whose words are the rows of one table: the table}
 TABLES: dict[str, dict[str, Any]] = {
-    "PatchPositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
+    "PatchPositionName TextPositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
     "PairedTextPoolingName ImagePoolingName": POOLINGS,
     "PatternName": PATTERNS,
     "KernelName": KERNELS,

@@ -226,6 +226,41 @@ def kerple_bias(log_r1, log_r2, query_positions, key_positions):
     return torch.stack(rows).reshape(len(query_positions), len(log_r1), -1, key_positions.shape[1])
 
 
+def disentangled_bucket(distance, buckets, furthest):
+    """Number the distance query - key: exact up to a quarter of the buckets, then logarithmic up to `furthest`.
+
+    Source: He et al. 2021, DeBERTa, §3.1, eq. 3; `make_log_bucket_position` of https://github.com/microsoft/DeBERTa
+    """
+    side = buckets // 2
+    exact = side // 2
+    if abs(distance) > exact:
+        octave = math.log(abs(distance) / exact) / math.log((furthest - 1) / exact)
+        far = exact + math.ceil(octave * (exact - 1))
+        distance = far if distance > 0 else -far
+    return min(max(distance + side, 0), 2 * side - 1)
+
+
+def disentangled_bias(q, k, query_vectors, key_vectors, query_positions, key_positions, furthest):
+    """Score queries with the key vector of their distance, and keys with its query vector; None is no such score.
+
+    Source: He et al. 2021, DeBERTa, §3.1, eq. 4; its code takes one distance for both
+    Shapes: q (B, H, T, K), k (B, G, S, K), vectors (1, H, N, K) and (1, G, N, K), positions (B, T), (B, S) -> (B, H, T, S)
+    """
+    batch, heads, queries, _ = q.shape
+    buckets = (key_vectors if query_vectors is None else query_vectors).shape[2]
+    scores = []
+    for b, h, t, s in itertools.product(range(batch), range(heads), range(queries), range(k.shape[2])):
+        group = h // (heads // k.shape[1])
+        distance = (query_positions[b, t] - key_positions[b, s]).item()
+        number, score = disentangled_bucket(distance, buckets, furthest), q.new_zeros(())
+        if key_vectors is not None:
+            score = score + (q[b, h, t] * key_vectors[0, group, number]).sum()
+        if query_vectors is not None:
+            score = score + (k[b, group, s] * query_vectors[0, h, number]).sum()
+        scores.append(score)
+    return torch.stack(scores).reshape(batch, heads, queries, k.shape[2])
+
+
 def full(query, key):
     """Let every query see every key. Source: Vaswani et al. 2017, §3.2.3"""
     return True

@@ -32,6 +32,7 @@ CONFIGS = {
     ),
     "bert": qkv.presets.bert_base(),
     "longformer": qkv.presets.longformer_base(),
+    "deberta": qkv.presets.deberta_v3_base(),
     "vit": qkv.presets.vit_base_16(),
     "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
     "rnnsearch": qkv.presets.rnnsearch_50(),
