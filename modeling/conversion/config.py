@@ -254,7 +254,7 @@ def flat(config: PreTrainedConfig) -> Values:
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
         if (
-            name.rpartition(".")[2] in ("pattern", "position", "feed_forward")
+            name.rpartition(".")[2] in ("pattern", "position", "feed_forward", "kernel")
             and isinstance(values[name], list)
             and len(set(values[name])) == 1
         ):

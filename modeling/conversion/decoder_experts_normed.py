@@ -5,10 +5,10 @@
 
 from dataclasses import replace
 
-from .config import SCALED
-from .decoder import COMMON, LAYER_PATTERN, LLAMA, PARTIAL_ROPE
-from .decoder_experts import EXPERT_ROWS, EXPERTS, MIXTRAL, first_dense, shared_experts
-from .decoder_normed import GRANITE, HUNYUAN, NARROW, OLMO2, ROTATED_WINDOWS
+from .config import SCALED, Codec, Head, Value, Values
+from .decoder import COMMON, LANGUAGE_MODEL, LAYER_PATTERN, LLAMA, MODEL, PARTIAL_ROPE, QWEN2, SCORED
+from .decoder_experts import DENSE_LAYERS, EXPERT_ROWS, EXPERTS, MIXTRAL, first_dense, shared_experts
+from .decoder_normed import GRANITE, HUNYUAN, NARROW, OLMO2, ROTATED_WINDOWS, rotated_layers, their_positions
 from .weights import ROWS
 
 WIDTH_NORM = ROWS["norms_of_width"]
@@ -71,4 +71,51 @@ AFMOE = replace(
     inert="global_attn_every_n_layers",  # said by `layer_types`
 )
 
-DECODERS_OF_NORMED_EXPERTS = (OLMOE, FLEX_OLMO, GRANITE_MOE, MINIMAX_M2, HUNYUAN_MOE, AFMOE)
+
+def our_kernel(types: list[str], theirs: Values) -> str | list[str]:
+    """Return the kernel of each layer, one word where all are alike."""
+    words = ["gated_delta" if name == "linear_attention" else "softmax" for name in types]
+    return words[0] if len(set(words)) == 1 else words
+
+
+def their_kinds(_: Value, ours: Values) -> list[str]:
+    """Name the kind of each layer by its kernel."""
+    words = their_positions(ours["kernel"], ours)
+    return ["linear_attention" if word == "gated_delta" else "full_attention" for word in words]
+
+
+QWEN3_5 = replace(
+    QWEN2,
+    model_type="qwen3_5_text",
+    fields={
+        **LLAMA.fields,
+        **PARTIAL_ROPE,
+        "kernel": Codec("layer_types", our_kernel, their_kinds),
+        # Order comes from convolutions elsewhere.
+        "position": Codec(
+            "layer_types",
+            lambda types, _: rotated_layers([name == "full_attention" for name in types]),
+            their_kinds,
+        ),
+        "attention_gate": Codec("attention_bias", lambda biased, _: biased or "unbiased", lambda gate, _: gate is True),
+    },
+    words={"norm": "rms", "feed_forward": "glu", "mlp_bias": False}
+    | {"query_key_norm": "head", "norm_gain": "zero_centered"},
+    rows=(*ROWS["qwen3_5"], *LLAMA.rows),
+    heads=(MODEL, Head("ForCausalLM", LANGUAGE_MODEL, theirs="Qwen3_5ForCausalLM"), SCORED),
+    inert="",
+    assumed={},
+)
+QWEN3_NEXT = replace(
+    QWEN3_5,
+    model_type="qwen3_next",
+    fields={**QWEN3_5.fields, "feed_forward": DENSE_LAYERS},
+    words={"norm": "rms", "mlp_bias": False, "shared_expert_gate": True}
+    | {"query_key_norm": "head", "norm_gain": "zero_centered"},
+    rows=(*ROWS["qwen3_next"], *QWEN3_5.rows, *EXPERTS, *ROWS["gated_shared_expert"]),
+    heads=LLAMA.heads,
+    free=MIXTRAL.free,
+    inert="decoder_sparse_step mlp_only_layers",
+)
+
+DECODERS_OF_NORMED_EXPERTS = (OLMOE, FLEX_OLMO, GRANITE_MOE, MINIMAX_M2, HUNYUAN_MOE, AFMOE, QWEN3_5, QWEN3_NEXT)
