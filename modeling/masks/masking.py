@@ -115,7 +115,7 @@ def build_masks(
     layout = lay_out(hidden, sizes, None if finished else cast("Tensor | None", attention_mask), packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished:
-        pairs = {each: finish(config, hidden, mask, sizes.keys(layers[each])[0]) for each, mask in finished.items()}
+        pairs = {each: finish(config, hidden, mask, sizes.keys(layers.get(each, 0))[0]) for each, mask in finished.items()}
         return AttentionMasks(positions, keys, {**pairs})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     masks: dict[str, Mask] = {}

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from slow_stack import each_vector
-from test_recurrent_kernels import DOCUMENTS, KEEP
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -17,6 +16,15 @@ from qkv.modeling.masks.masking import TokenMask
 
 SIZES = {"kernel": "gated_delta", "linear_conv_kernel_dim": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
 SIZES |= {"linear_key_head_dim": 3, "linear_value_head_dim": 2, "hidden_act": "silu", "attention_dropout": 0.0}
+KEEP = {
+    "right": torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]]).bool(),
+    "left": torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1]]).bool(),
+    "inside": torch.tensor([[1, 0, 1, 1, 0, 1, 1], [0, 1, 0, 0, 1, 1, 0]]).bool(),
+}
+DOCUMENTS = {
+    "shared": torch.tensor([[0, 0, 0, 0, 1, 2, 2]]),
+    "by row": torch.tensor([[0] + 6 * [1], [0] * 3 + [1] * 4]),
+}
 MASKS = pytest.mark.parametrize(
     ("keep", "documents"),
     [(None, None), *((kept, None) for kept in KEEP.values()), *((None, each) for each in DOCUMENTS.values())],
@@ -99,7 +107,7 @@ def test_the_last_document_goes_on() -> None:
         ({"kernel": "softmax"}, ("linear_conv_kernel_dim=3", "kernel='softmax'", "leave it out")),
         ({"position": "rope"}, ("linear_conv_kernel_dim=3", "position='rope'", "'none'")),
         ({"linear_num_value_heads": 3}, ("linear_num_value_heads=3", "linear_num_key_heads=2")),
-        ({"kernel": ["softmax"] * 3}, ("kernel", "num_hidden_layers")),
+        ({"kernel": ["gated_delta"] * 3}, ("kernel", "num_hidden_layers")),
         ({"kernel": ["softmax", "gated_delta"], "attention_sinks": True}, ("attention_sinks=True", "kernel=")),
     ],
 )
