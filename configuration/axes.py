@@ -7,18 +7,26 @@ from typing import Literal, get_args
 
 # Position encodings by where they act: on the stack's input, looked up in a table that ends or computed for any
 # position; as a rotation of queries and keys; as a bias of each head's scores; on what queries and keys are projected
-# from. Whatever the rest of the package has to know of an encoding follows from the group its word stands in.
-TablePositionName = Literal["learned", "grid"]
+# from. Whatever the rest of the package has to know of an encoding follows from the groups its word stands in.
+TablePositionName = Literal["learned", "grid", "learned_and_t5"]
 SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"]
 RotaryPositionName = Literal["rope", "xpos"]
-BiasPositionName = Literal["alibi", "t5", "kerple"]
+BiasPositionName = Literal["alibi", "t5", "kerple", "learned_and_t5"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
+# Of text encoders alone: a bias computed from queries, keys and vectors of their distances.
+DisentangledPositionName = Literal["disentangled", "learned_and_disentangled"]
+TextPositionName = Literal[PositionName, DisentangledPositionName]
+# Those of an image's patches, of which one turns by rows and columns.
+PatchPositionName = Literal[PositionName, "rope_2d"]
 # Those of a detector's image encoder, and of its decoder.
 ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
 ObjectQueryPositionName = Literal["object_queries"]
-TABLE_POSITIONS: tuple[str, ...] = get_args(TablePositionName)
-ROTARY_POSITIONS: tuple[str, ...] = get_args(RotaryPositionName)
-BIAS_POSITIONS: tuple[str, ...] = get_args(BiasPositionName)
+TABLE_POSITIONS: tuple[str, ...] = (*get_args(TablePositionName), "learned_and_disentangled")
+ROTARY_POSITIONS: tuple[str, ...] = (*get_args(RotaryPositionName), "rope_2d")
+DISENTANGLED_POSITIONS: tuple[str, ...] = get_args(DisentangledPositionName)
+BIAS_POSITIONS: tuple[str, ...] = (*get_args(BiasPositionName), *DISENTANGLED_POSITIONS)
+# Those that may differ by layer.
+LAYER_POSITIONS: tuple[str, ...] = ("none", *ROTARY_POSITIONS, "alibi", "t5", "kerple")
 
 # Attention patterns: those that a backend knows by a flag or a number, and those that need a mask of their own, some of
 # them over the rows and columns of a grid.
@@ -55,9 +63,10 @@ FrameLayoutName = Literal["frames_first", "bins_first"]
 FramePaddingName = Literal["zeroed", "masked", "unmasked"]
 TranscriptionName = Literal["short_form", "long_form"]
 TextPoolingName = Literal["first", "dense", "mean", "first_norm", "end", "highest"]
+PairedTextPoolingName = Literal[TextPoolingName, "last"]
 OuterProductName = Literal["mean", "difference"]
 ContactHeadName = Literal["attention", "outer_product"]
-ImagePoolingName = Literal["first", "dense", "mean", "distilled", "first_mean", "first_norm"]
+ImagePoolingName = Literal["first", "dense", "mean", "distilled", "first_mean", "first_norm", "attention"]
 CellName = Literal["gru", "lstm"]
 AlignmentName = Literal["none", "additive", "dot"]
 ReadoutName = Literal["none", "tanh", "maxout"]

@@ -38,6 +38,7 @@ class QkvDetectionEncoderConfig(BranchConfig, TextGridConfig):
     model_type = "qkv_detection_encoder"
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
+    num_register_tokens: ClassVar[int] = 0
     mask_token: ClassVar[bool] = False
     patch_bias: ClassVar[bool] = True
 

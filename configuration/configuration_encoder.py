@@ -1,8 +1,8 @@
 """Text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, ESM-2, and what encoders of text and images share."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
+from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName, TextPositionName
 from .configuration_base import auto_classes_of
 from .configuration_stack import GridStackConfig, TextGridConfig
 from .fields import Derived, at_least, positive, rate, size_of
@@ -78,6 +78,9 @@ class QkvEncoderConfig(TextStackConfig):
     """Configure a text encoder: tokens -> bidirectional stack -> head (BERT, ELECTRA, ModernBERT, ESM-2).
 
     Args:
+        pos_att_type: What meets the vectors of `disentangled` distances: queries, `c2p`; keys, `p2c`; or both.
+        share_att_key: Whether the maps of queries and keys project these vectors; else they have their own.
+        norm_rel_ebd: Norm of these vectors: `layer_norm` or `none`.
         head_transform: Whether a linear map, activation and norm stand before each classifier (ModernBERT).
         lm_head_transform: Whether a linear map, activation and norm stand before the scores of tokens; EuroBERT has
             the scores alone.
@@ -96,6 +99,10 @@ class QkvEncoderConfig(TextStackConfig):
         ForTextEncoding="Model",
     )
 
+    position: TextPositionName | list[TextPositionName] = "learned"  # type: ignore[assignment]  # more words
+    pos_att_type: Literal["c2p|p2c", "p2c|c2p", "c2p", "p2c"] = "c2p|p2c"
+    share_att_key: bool = True
+    norm_rel_ebd: Literal["none", "layer_norm"] = "layer_norm"
     head_transform: bool = False
     lm_head_transform: bool = True
     lm_head_bias: bool = True

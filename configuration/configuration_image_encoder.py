@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .axes import FrontendName, ImagePoolingName
+from .axes import FrontendName, ImagePoolingName, PatchPositionName
 from .configuration_base import auto_classes_of
 from .configuration_encoder import PooledStackConfig
 from .configuration_stack import BranchConfig
@@ -24,11 +24,13 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
         patch_bias: Whether the linear map of patches has a bias (CLIP has none).
         class_token: Whether a class token stands before the patches.
         distillation_token: Whether a distillation token follows it (DeiT).
+        num_register_tokens: Number of registers behind them, for which `position="learned"` has no rows (DINOv2).
         mask_token: Whether there is a token to put in place of masked patches; `…ForMaskedImageModeling` always has it.
         interpolate_positions: Whether images of any size are admitted without `interpolate_pos_encoding=True`.
         pooling: What a head reads: `first`, the first token; `dense`, that through a linear map and tanh (ViT); `mean`,
             the mean of all patches; `distilled`, class and distillation token (DeiT); `first_mean`, the class token
-            beside the mean of all patches (DINOv2); `first_norm`, the class token normalized (CLIP).
+            beside the mean of all patches (DINOv2); `first_norm`, the class token normalized (CLIP);
+            `attention`, what a learned query reads of all tokens, through a feed-forward network (SigLIP).
         head_transform: Whether a linear map, activation and norm stand before the classifier.
         max_position_embeddings: Number of patches and of tokens before them; follows from the sizes.
     """
@@ -47,8 +49,10 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
     patch_bias: bool = True
     class_token: bool = True
     distillation_token: bool = False
+    num_register_tokens: int = at_least(0, 0)
     mask_token: bool = False
     interpolate_positions: bool = False
+    position: PatchPositionName | list[PatchPositionName] = "learned"  # type: ignore[assignment]  # a word more
     pooling: ImagePoolingName = "first"
     head_transform: bool = False
     classifier_dropout: float | int = rate()
@@ -74,7 +78,7 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
     @property
     def num_prefix_tokens(self) -> int:
         """Number of tokens before the first patch."""
-        return int(self.class_token) + int(self.distillation_token)
+        return int(self.class_token) + int(self.distillation_token) + self.num_register_tokens
 
     @property
     def text_length(self) -> int:
@@ -87,11 +91,16 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
         return self.grid[1]
 
     def validate_patches(self) -> None:
-        """Check that patches tile the image, and that the tokens that a head reads are there."""
+        """Check that patches tile the image, may be turned, and that the tokens that a head reads are there."""
         height, width = self.image_shape
         if height % self.patch_size or width % self.patch_size:
             size, patch = self.image_size, self.patch_size
             raise ValueError(f"image_size={size} is not a multiple of patch_size={patch}; resize or repatch")
+        rope = self.rope_parameters or {}
+        scaled = rope.get("rope_type") != "default" or not rope.keys() <= {"rope_type", "rope_theta"}
+        if self.position_word == "rope_2d" and (self.head_dim % 4 or scaled):  # type: ignore[comparison-overlap]
+            needed = f"a multiple of 4 for head_dim={self.head_dim} and rope_theta alone in rope_parameters={rope}"
+            raise ValueError(f"position={self.position!r} needs {needed}")
         if self.pooling == "distilled" and not (self.class_token and self.distillation_token):
             raise ValueError("pooling='distilled' needs class_token=True and distillation_token=True")
         if self.pooling in ("first", "dense", "first_norm", "first_mean") and not self.class_token:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import BIAS_POSITIONS, ROTARY_POSITIONS, PatternName, PositionName
+from .axes import LAYER_POSITIONS, ROTARY_POSITIONS, PatternName, PositionName
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig, check_words_of_layers, words_of_layers
 from .fields import Fields, at_least, check_choice
 
@@ -31,8 +31,11 @@ class PositionConfig(PatternConfig):
         position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
             (DALL-E); `sinusoidal`, sines and cosines interleaved (Transformer), `sinusoidal_concat`, sines before
             cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope` and
-            `xpos`, rotated queries and keys (Llama); `alibi`, `t5` and `kerple`, a bias on the scores; `none`. A list
-            has a word for each layer, `none` or one that rotates or is a bias (Cohere 2, SmolLM3).
+            `xpos`, rotated queries and keys (Llama); `rope_2d`, rotated by row and column of a patch (DINOv3), for
+            images alone; `alibi`, `t5` and `kerple`, a bias on the scores; `learned_and_t5`, a table and that bias
+            (MPNet); for text encoders `disentangled`, scores of queries and keys with vectors of their distances
+            (DeBERTa v2 and v3), and with a table `learned_and_disentangled`; `none`. A list has a word for each layer,
+            `none` or one that rotates or is a bias alone (Cohere 2, SmolLM3).
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers, and `inv_freq_dtype`, to which frequencies
@@ -40,7 +43,7 @@ class PositionConfig(PatternConfig):
             or a dict of them for each pattern (ModernBERT). The type `longrope` (Phi-3-128k, Phi-4-mini) divides
             frequencies by `long_factor` once the longest text of a batch exceeds `original_max_position_embeddings`, by
             `short_factor` before; `generate` reads all tokens again where a text passes that length.
-        relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
+        relative_attention_num_buckets: Number of buckets of distances for `t5` and `disentangled`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
     """
 
@@ -113,9 +116,9 @@ class PositionConfig(PatternConfig):
             raise ValueError(f"{position} has rows: max_position_embeddings={size} must exceed text_length={text}")
         if buckets < 4 or buckets % 2:  # T5's, half exact and half logarithmic
             raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
-        if distance <= buckets:
-            names = f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
-            raise ValueError(names)
+        if distance <= buckets // 2:
+            names = f"relative_attention_max_distance={distance} and relative_attention_num_buckets={buckets}"
+            raise ValueError(f"{names}: the distance must exceed half the number")
 
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
@@ -131,10 +134,8 @@ def check_positions_of_layers(config: PositionConfig) -> None:
     """Raise ValueError unless layers have one encoding that acts inside them, or none."""
     words = config.layer_positions
     check_words_of_layers("position", words, config.num_hidden_layers)
-    others = {*words} - {"none"}
-    if len(others) > 1 or not others <= {*ROTARY_POSITIONS, *BIAS_POSITIONS}:
-        inside = ", ".join((*ROTARY_POSITIONS, *BIAS_POSITIONS))
-        raise ValueError(f"position={words} of single layers must be 'none' and one word of {inside}")
+    if len({*words} - {"none"}) > 1 or not {*words} <= {*LAYER_POSITIONS}:
+        raise ValueError(f"position={words} of single layers must be 'none' and one word of {LAYER_POSITIONS[1:]}")
 
 
 def check_rope(given: Fields, patterns: list[PatternName]) -> None:

@@ -78,8 +78,7 @@ class StackConfig(AttentionConfig):
         by_head = self.query_key_norm in ("head", "head_after_rotation") and self.norm_gain != "none"
         if by_head:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
-        joined = self.query_key_norm in ("each_head", "width")
-        joined = joined or self.attention_sinks
+        joined = self.attention_sinks or self.query_key_norm in ("each_head", "width")
         whole = joined or self.position_word in BIAS_POSITIONS or bool({*RECURRENT_KERNELS} & {*self.layer_kernels})
         readers = [] if whole else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []

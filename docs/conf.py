@@ -50,7 +50,7 @@ include_patterns = [
     "tests/ecosystem/test_serving_engines.py",
 ]
 # Beside a page or a module of the same name.
-exclude_patterns = ["model_cards/CONFORM.yaml", "modeling/conversion/weights.yaml"]
+exclude_patterns = ["model_cards/CONFORM.yaml", "modeling/conversion/*.yaml"]
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4

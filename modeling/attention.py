@@ -15,7 +15,7 @@ from ..configuration.configuration_stack import StackConfig
 from .context import NO_CONTEXT, LayerContext, Projected
 from .kernel import by_mask, eager_attention, score_bias, with_sinks
 from .normalization import QUERY_KEY_NORMS
-from .position.hooks import apply_rotation
+from .position.hooks import PositionState, apply_rotation
 
 
 class Gate(nn.Linear):
@@ -123,7 +123,7 @@ class SelfAttention(Attention):
         query, key, value = (context.project or type(self).projected)(self, hidden, context)
         key, value = self.remember(key, value, context.cache, options)
         backend = context.backend or self.config._attn_implementation
-        bias = score_bias(context.position.bias, query, backend)
+        bias = score_bias(self.added_scores(query, key, context.position), query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
         attend = by_mask(with_sinks(attend, self.sinks) if self.config.attention_sinks else attend, context.mask)
@@ -143,6 +143,10 @@ class SelfAttention(Attention):
         key = self.key(placed)
         query, key = apply_rotation(self.query(context.select(placed)), key, context.position.rotation)
         return (self.q_norm(query), self.k_norm(key)) if self.norm_rotated else (query, key)
+
+    def added_scores(self, query: Tensor, key: Tensor, position: PositionState) -> Tensor | None:
+        """Return the bias of scores: (B, H, T, K), (B, G, S, K) -> (B or 1, H, T, S)."""
+        return position.bias
 
     def remember(
         self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, object]

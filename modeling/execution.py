@@ -131,11 +131,11 @@ class Plan:
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
         """Return the context of each layer; `hidden` (B, T, D) is the input of the first."""
-        inputs, position = self.inputs, self.stack.position
+        inputs, position, grid = self.inputs, self.stack.position, self.embedded.grid
         options = {**inputs.options, "position_ids": self.positions}
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
-        query_key = position.query_key(self.embedded._replace(hidden=hidden))
+        query_key, vectors = position.query_key(self.embedded._replace(hidden=hidden)), position.vectors(hidden.device)
         contexts: dict[tuple[str, str, bool], LayerContext] = {}
         pairs = enumerate(zip(self.config.layer_masks, self.config.layer_patterns, strict=True))
         kinds = [(*pair, layer in position.left_out) for layer, pair in pairs]
@@ -143,9 +143,9 @@ class Plan:
             if kind in contexts:
                 continue
             mask, pattern, left_out = kind
-            rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern)
+            rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern, grid)
             bias = None if left_out else self.bias(pattern, layer)
-            state = PositionState(rotation, query_key, inputs.memory.position, bias)
+            state = PositionState(rotation, query_key, inputs.memory.position, bias, vectors)
             contexts[kind] = LayerContext(self.mask(mask), state, *given, project)
         return [contexts[kind] for kind in kinds]
 

@@ -18,6 +18,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from ..configuration.axes import DISENTANGLED_POSITIONS
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
@@ -26,6 +27,7 @@ from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output
 from .heads.loss import Count, classification, cross_entropy
 from .heads.transform import transform
+from .kernels.disentangled_attention import DisentangledAttention
 from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
 from .position.hooks import Embedded
 from .stack import Stack
@@ -107,6 +109,9 @@ class QkvEncoderModel(TextStack):
 
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
+        if config.position_word in DISENTANGLED_POSITIONS:
+            for index, layer in enumerate(self.layers):
+                layer.self_attn = DisentangledAttention(config, index)
         auto_map = getattr(config, "auto_map", {})  # a part of another config has none
         if auto_map.get("AutoModel", "").endswith("ForContactPrediction"):  # read from the folder of that head
             config.auto_map = {**auto_map, "AutoModel": config.auto_classes["AutoModel"]}

@@ -35,7 +35,14 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 import sampling
 from comparison import EXACT, differentiable_flex, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, NormPositionName, QueryKeyNormName
+from qkv.configuration.axes import (
+    BIAS_POSITIONS,
+    ROTARY_POSITIONS,
+    TABLE_POSITIONS,
+    BiasPositionName,
+    NormPositionName,
+    QueryKeyNormName,
+)
 from tiny import jitter
 
 LENGTH = max(LENGTHS)
@@ -191,7 +198,7 @@ def shifted(case: Case, first: int) -> Tensor:
     return read(model_of(case), input_ids=tokens(), position_ids=torch.arange(first, first + LENGTH)[None])
 
 
-RELATIVE = ("none", *ROTARY_POSITIONS, *BIAS_POSITIONS)
+RELATIVE = ("none", *ROTARY_POSITIONS, *(word for word in BIAS_POSITIONS if word not in TABLE_POSITIONS))
 
 
 @drawn(*ONE_STACK, positions=RELATIVE)
@@ -202,7 +209,7 @@ def test_relative_positions_do_not_see_a_shift(case: Case) -> None:
     assert close(shifted(case, 0), read(model_of(case), input_ids=tokens()))
 
 
-@drawn(*ONE_STACK, positions=("learned", "grid", "sinusoidal", "sinusoidal_concat"))
+@drawn(*ONE_STACK, positions=(*TABLE_POSITIONS, "sinusoidal", "sinusoidal_concat"))
 @torch.no_grad()
 def test_absolute_positions_see_a_shift(case: Case) -> None:
     assert not close(shifted(case, 0), shifted(case, 4))
@@ -264,7 +271,7 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
     check_cached(case, kind, given)
 
 
-@pytest.mark.parametrize("position", BIAS_POSITIONS)
+@pytest.mark.parametrize("position", get_args(BiasPositionName))
 @torch.no_grad()
 def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
     """A cache with a window drops its first keys, and the bias those of the same positions."""

@@ -12,7 +12,8 @@ from parity_table import PAGE
 from qkv.modeling.conversion.convert import CONVERSIONS
 
 LINE = re.compile(r"\| (\w+) \| ([^|]+) \| Qkv\w+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
-DRAWN = re.compile(r"\| ([a-z][\w-]+) \| (\d[^|]+) \| (\d[^|]+) \|")
+NUMBERS = " ".join([r"([\d.e+-]+) \|"] * 2)
+ARCHITECTURE = re.compile(rf"\| ([a-z][\w-]+) \| \d+ \| {NUMBERS} ([\d.]+|–) \| (\d+ of \d+|–) \| (\d+) \|")
 
 
 def test_every_row_is_on_the_page_and_within_its_limits() -> None:
@@ -22,10 +23,12 @@ def test_every_row_is_on_the_page_and_within_its_limits() -> None:
         assert max(map(float, numbers[::2])) <= SINGLE and max(map(float, numbers[1::2])) <= DOUBLE, name
 
 
-def test_every_architecture_was_drawn_from() -> None:
-    found = DRAWN.findall(PAGE.read_text(encoding="utf-8"))
+def test_every_architecture_was_drawn_from_and_generates_the_same() -> None:
+    found = ARCHITECTURE.findall(PAGE.read_text(encoding="utf-8"))
     assert [name for name, *_ in found] == list(FAMILIES)
-    assert all(float(single) <= SINGLE and float(precise) <= DOUBLE for _, single, precise in found)
+    for name, single, precise, half, greedy, lines in found:
+        assert float(single) <= SINGLE and float(precise) <= DOUBLE and float(half.replace("–", "0")) <= 2, name
+        assert len({*greedy.split(" of ")}) == 1 and int(lines) > 0, name
 
 
 def official_classes(name: str) -> set[str]:

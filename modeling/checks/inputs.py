@@ -205,7 +205,7 @@ def check_length(
     A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is
     resampled for images.
     """
-    if config.position not in TABLE_POSITIONS or (grid is not None and config.position == "learned"):
+    if config.position not in TABLE_POSITIONS or (grid is not None and config.position != "grid"):
         return
     # A static cache counts in a tensor, and the look at it would be another stall.
     end = past + length if isinstance(past, int) else 0

@@ -14,7 +14,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ...configuration.configuration_base import QkvConfig
-from .weights import Rows, expanded, placed
+from .weights import Row, Rows, expanded, placed
 
 # A value of a config, of any type.
 Value = Any
@@ -147,14 +147,17 @@ class Conversion:
         self.model_type, self.family, self.assumed = architecture.model_type, architecture.family, architecture.assumed
         self.ours = architecture.family.__name__.removesuffix("Config") + head.ours
         self.words = {**architecture.words, **head.words}
-        is_base = head.ours == "Model"
-        prefix = ("" if is_base else architecture.prefix) if head.prefix is None else head.prefix
-        # Rows of the head come first, and take weights from the base.
-        self.rows = expanded((*head.rows, *placed(architecture.rows, "" if is_base else "model.", prefix)))
         # Stock models have no place for label smoothing, which changes no output: it is Trainer's. Clamps are in code.
         clamps = {f"{part}float16_clamp" for part in ("", "encoder.", "decoder.")}
         self.free = {"label_smoothing", *clamps, *architecture.free.split(), *head.free.split()}
         self.inert = BOOKKEEPING.union(architecture.inert.split(), head.inert.split())
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All weights; those of the head come first, and take weights from the base."""
+        is_base = self.head.ours == "Model"
+        prefix = ("" if is_base else self.architecture.prefix) if self.head.prefix is None else self.head.prefix
+        return expanded((*self.head.rows, *placed(self.architecture.rows, "" if is_base else "model.", prefix)))
 
     @cached_property
     def theirs(self) -> str:
@@ -253,12 +256,9 @@ def flat(config: PreTrainedConfig) -> Values:
         inner = {"model_type": part.model_type, **flat(part)} if isinstance(part, PreTrainedConfig) else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
-        if (
-            name.rpartition(".")[2] in ("pattern", "position", "feed_forward", "kernel")
-            and isinstance(values[name], list)
-            and len(set(values[name])) == 1
-        ):
-            values[name] = values[name][0]  # said at length
+        words = values[name] if name.rpartition(".")[2] in ("pattern", "position", "feed_forward", "kernel") else None
+        if isinstance(words, list) and len(set(words)) == 1:
+            values[name] = words[0]  # said at length
     return values
 
 

@@ -19,32 +19,21 @@ from ...configuration.configuration_base import QkvConfig
 from ..base import QkvPreTrainedModel
 from ..position.relative import RotaryPosition
 from .config import Conversion
-from .decoder import DECODERS
-from .decoder_experts import DECODERS_OF_EXPERTS
-from .decoder_experts_normed import DECODERS_OF_NORMED_EXPERTS
-from .decoder_gpt import DECODERS_LIKE_GPT
-from .decoder_llama import DECODERS_LIKE_LLAMA
-from .decoder_normed import DECODERS_WITH_OTHER_NORMS
-from .decoder_parallel import PARALLEL_DECODERS
-from .encoder import ENCODERS
-from .encoder_decoder import ENCODER_DECODERS
-from .encoder_kin import ENCODER_KIN
-from .encoder_llama import LLAMAS_READING_BOTH_WAYS
-from .encoder_rotary import ROTARY_ENCODERS
+from .decoder import GROUPS as DECODERS
+from .decoder_experts import GROUPS as EXPERTS
+from .encoder import GROUPS as ENCODERS
+from .encoder_decoder import GROUPS as ENCODER_DECODERS
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
 from .image_models import IMAGE_MODELS
-from .speech import SPEECH
 from .weights import Weights, convert, owned
 
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
-TEXT_ENCODERS = (*ENCODERS, *ENCODER_KIN, *ROTARY_ENCODERS, *LLAMAS_READING_BOTH_WAYS)
-EXPERTS = (*DECODERS_OF_EXPERTS, *DECODERS_OF_NORMED_EXPERTS)
-LIKE_LLAMA = (*DECODERS_LIKE_LLAMA, *DECODERS_WITH_OTHER_NORMS, *PARALLEL_DECODERS, *EXPERTS)
-CAUSAL = (*DECODERS, *DECODERS_LIKE_GPT, *LIKE_LLAMA)
-ARCHITECTURES = (*TEXT_ENCODERS, *CAUSAL, *ENCODER_DECODERS, *IMAGE_MODELS, *SPEECH)
+TEXTS = (*ENCODERS.values(), *DECODERS.values(), *EXPERTS.values(), ENCODER_DECODERS["t5"], ENCODER_DECODERS["bart"])
+TEXT_MODELS = [architecture for group in TEXTS for architecture in group.values()]
+ARCHITECTURES = (*TEXT_MODELS, *IMAGE_MODELS, *ENCODER_DECODERS["speech"].values())
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
 # Weights tell whether two of ours are one: the config of a checkpoint may be wrong.

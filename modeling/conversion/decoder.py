@@ -1,106 +1,33 @@
-"""Conversion of decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral and Qwen, as tables."""
+"""Conversion of decoders: the heads and codecs of `decoder.yaml`.
+
+Stock Granite and HyperCLOVA X multiply given embeddings, too, where ours multiplies those of its table alone. In
+training, stock models drop out no attention weights where theirs has no field for it, nor does stock StableLM, which
+has one, and ours does.
+"""
 
 from dataclasses import replace
+from pathlib import Path
 
-from ...configuration.configuration_decoder import QkvDecoderConfig
-from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
-from .config import Architecture, Codec, Fields, Head, Values, default, renames, translated
+from ...configuration.configuration_pattern import CACHE_LAYER_TYPES, words_of_layers
+from .config import Codec, Head, Value, Values, translated
+from .tables import read_architectures
 from .weights import ROWS
 
-LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
-QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
+LANGUAGE_MODEL, QA_OUTPUTS = ROWS["language_model"], ROWS["qa_outputs"]
 MODEL = Head("Model")
-SCORED = Head("ForSequenceClassification", (("score", "score"),))
+NEXT_TOKEN = Head("ForCausalLM", LANGUAGE_MODEL)
+SCORED = Head("ForSequenceClassification", ROWS["score"])
 ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS)
-COMMON = (MODEL, Head("ForCausalLM", LANGUAGE_MODEL), SCORED)
-TOKENS = Head("ForTokenClassification", (("score", "classifier"),))
-SCORED_TOKENS = replace(TOKENS, rows=(("score", "score"),))
+COMMON = (MODEL, NEXT_TOKEN, SCORED)
+TOKENS = Head("ForTokenClassification", ROWS["classifier_as_score"])
+SCORED_TOKENS = replace(TOKENS, rows=ROWS["score"])
+BIASED_NEXT_TOKEN = replace(NEXT_TOKEN, rows=ROWS["biased_language_model"])
+LLAMA_ANSWERS = replace(ANSWERS, prefix="transformer.")
 
 # Theirs is read by one head alone, and is 0.1 unless set.
-DROPOUT: Fields = {
-    "classifier_dropout": Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate)
-}
-GPT2 = Architecture(
-    "gpt2",
-    QkvDecoderConfig,
-    {
-        **DROPOUT,
-        **renames(
-            "intermediate_size=n_inner hidden_act=activation_function norm_eps=layer_norm_epsilon "
-            "embedding_dropout=embd_pdrop attention_dropout=attn_pdrop residual_dropout=resid_pdrop"
-        ),
-        "attention_multiplier": translated("scale_attn_weights", {True: None, False: 1.0}),
-    },
-    {},
-    ROWS["gpt2"],
-    (MODEL, Head("ForCausalLM", LANGUAGE_MODEL, theirs="LMHeadModel"), SCORED, TOKENS, ANSWERS),
-    prefix="transformer.",
-    # A summary is taken by GPT2DoubleHeadsModel only, which has no counterpart; n_ctx repeats n_positions.
-    inert="n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
-)
-
-OPT = Architecture(
-    "opt",
-    QkvDecoderConfig,
-    {
-        **DROPOUT,
-        **renames(
-            "intermediate_size=ffn_dim embedding_size=word_embed_proj_dim hidden_act=activation_function "
-            "residual_dropout=dropout attention_bias=enable_bias mlp_bias=enable_bias initializer_range=init_std"
-        ),
-        "norm_position": translated("do_layer_norm_before", {True: "before", False: "after"}),
-        "final_norm": Codec(
-            "_remove_final_layer_norm",
-            read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
-            write=lambda normed, ours: ours["norm_position"] == "before" and not normed,
-        ),
-    },
-    {"position": "learned", "position_offset": 2, "norm_eps": 1e-5, "layerdrop": 0.0},
-    (*ROWS["opt"], *ROWS["fairseq_layers"]),
-    (replace(MODEL, prefix="decoder."), *COMMON[1:], ANSWERS),
-    prefix="model.decoder.",
-    inert="activation_dropout",  # written by the first version, read by none
-)
-BLOOM = Architecture(
-    "bloom",
-    QkvDecoderConfig,
-    {
-        **renames("residual_dropout=hidden_dropout norm_eps=layer_norm_epsilon"),
-        "classifier_dropout": default("classifier_dropout", "hidden_dropout"),
-        # No number depends on it, for distances have no end; the first version of theirs wrote it down.
-        "max_position_embeddings": Codec("seq_length", read=lambda length, theirs: length or 2048),
-    },
-    {"position": "alibi", "embedding_norm": True, "hidden_act": "gelu_bloom"},
-    ROWS["bloom"],
-    (*COMMON, TOKENS, ANSWERS),
-    prefix="transformer.",
-    # The ranks it was trained on, which matter to slow_but_exact alone; the rest was for Megatron.
-    inert="pretraining_tp attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi "
-    "skip_bias_add skip_bias_add_qkv unk_token_id",
-)
-
+TENTH = Codec("classifier_dropout", read=lambda rate, theirs: 0.1 if rate is None else rate)
 # Some of theirs turn a quarter or a half of each head unless told.
-PARTIAL_ROPE: Fields = {
-    "rope_parameters": Codec("rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})})
-}
-GPT_NEOX = Architecture(
-    "gpt_neox",
-    QkvDecoderConfig,
-    {
-        **DROPOUT,
-        **renames(
-            "parallel_residual=use_parallel_residual embedding_dropout=hidden_dropout residual_dropout=hidden_dropout "
-            "norm_eps=layer_norm_eps"
-        ),
-        **PARTIAL_ROPE,
-    },
-    {"position": "rope"},
-    ROWS["gpt_neox"],
-    (*COMMON, TOKENS, ANSWERS),
-    prefix="gpt_neox.",
-    # It is causal whatever is_decoder says; the file of the 20B model has the others under a second name.
-    inert="is_decoder attention_probs_dropout_prob hidden_dropout_prob",
-)
+PARTIAL = Codec("rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})})
 
 
 def full_rotation(rope: Values | None, fields: Values) -> Values:
@@ -108,76 +35,198 @@ def full_rotation(rope: Values | None, fields: Values) -> Values:
     return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
 
 
-WHOLE_ROPE: Fields = {"rope_parameters": Codec("rope_parameters", full_rotation, full_rotation)}
+WHOLE = Codec("rope_parameters", full_rotation, full_rotation)
+QUERIES_KEYS_VALUES = ["q_proj", "k_proj", "v_proj"]
+
+
+def their_biases(biased: Value, theirs: Values) -> list[str]:
+    """Name the projections with a bias: of the inputs, and of the output."""
+    return QUERIES_KEYS_VALUES * biased + ["o_proj"] * theirs["attention_out_bias"]
+
+
+def has_bias(biases: Value, name: str) -> bool:
+    """Return whether a projection has a bias."""
+    return bool(biases) if isinstance(biases, bool | None) else name in biases
+
+
+BIASES_OF_SEED = Codec("attention_bias", their_biases, lambda biases, _: has_bias(biases, "q_proj"))
+
+
+def input_biases(name: str) -> Codec:
+    """Map a switch of the biases of queries, keys and values; the output has none."""
+    return Codec(name, lambda biased, _: QUERIES_KEYS_VALUES if biased else False, lambda biases, _: bool(biases))
+
+
 # Their names for layers of the patterns they have.
 LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
 PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
 
 
-def our_pattern(types: list[str], theirs: Values) -> str | list[str]:
-    """Name their layer types in our words, one where all are alike; an unknown one stays, for the config to check."""
-    words = [PATTERNS.get(name, name) for name in types]
+def one_word(words: list[str]) -> str | list[str]:
+    """Return the word of each layer, one word where all are alike."""
     return words[0] if len(set(words)) == 1 else words
+
+
+def our_pattern(types: list[str], theirs: Values) -> str | list[str]:
+    """Name their layer types in our words; an unknown one stays, for the config to check."""
+    return one_word([PATTERNS.get(name, name) for name in types])
 
 
 def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
     """Name the type of each layer; a pattern they have not becomes another, and is refused for it."""
-    patterns = [pattern] * ours["num_hidden_layers"] if isinstance(pattern, str) else pattern
-    return [CACHE_LAYER_TYPES[word] for word in patterns]
+    return [CACHE_LAYER_TYPES[word] for word in words_of_layers(pattern, ours["num_hidden_layers"])]
 
 
 LAYER_PATTERN = Codec("layer_types", our_pattern, their_layers)
-LLAMA_WORDS = {"norm": "rms", "feed_forward": "glu", "position": "rope"}
-LLAMA = Architecture(
-    "llama",
-    QkvDecoderConfig,
-    {
-        **DROPOUT,
-        **renames("norm_eps=rms_norm_eps head_dim"),
-        **WHOLE_ROPE,
-    },
-    LLAMA_WORDS,
-    ROWS["llama"],
-    (*COMMON, SCORED_TOKENS, replace(ANSWERS, prefix="transformer.")),
-    prefix="model.",
-    inert="max_sequence_length",  # repeats max_position_embeddings
-    assumed={"is_llama_config": True, "rope_interleaved": False},  # SmolLM2
+KINDS = {"full_attention": "global", "sliding_attention": "local"}
+
+
+def our_kinds(_: Value, theirs: Values) -> str | list[str]:
+    """Name the kinds of layers of GPT-Neo in our words."""
+    words = {kind: PATTERNS[layer_type] for layer_type, kind in KINDS.items()}
+    return one_word([words[kind] for kind in theirs["attention_layers"] if kind in words])
+
+
+def their_kinds(pattern: str | list[str], ours: Values) -> list[object]:
+    """Name the kind of each layer, as a list of kinds that are repeated once."""
+    return [[[KINDS[layer]], 1] for layer in their_layers(pattern, ours)]
+
+
+LAYER_KINDS = Codec("attention_types", our_kinds, their_kinds)
+
+
+def rotated_layers(flags: list[bool]) -> str | list[str]:
+    """Return the position of each layer from whether it rotates."""
+    return one_word(["rope" if flag else "none" for flag in flags])
+
+
+def rotated_windows(types: list[str], theirs: Values) -> str | list[str]:
+    """Return the positions of a model that rotates in layers with a window, in all where no layer has one."""
+    sliding = [name == "sliding_attention" for name in types]
+    return rotated_layers(sliding if theirs["sliding_window"] else [True] * len(types))
+
+
+def types_of_pattern(_: Value, ours: Values) -> list[str]:
+    """Write layer types as the pattern is written, which reading compares."""
+    return their_layers(ours["pattern"], ours)
+
+
+ROTATED_WINDOWS = Codec("layer_types", rotated_windows, types_of_pattern)
+# Without a window no layer of Cohere 2 rotates.
+ROTATED_WINDOWS_ALONE = Codec(
+    "layer_types", lambda types, _: rotated_layers([name == "sliding_attention" for name in types]), types_of_pattern
 )
-UNBIASED = {"attention_bias": False, "mlp_bias": False}
-MISTRAL = replace(
-    LLAMA,
-    model_type="mistral",
-    words={**LLAMA_WORDS, **UNBIASED, "pattern": "sliding"},
-    heads=(*COMMON, SCORED_TOKENS, ANSWERS),
+
+
+def their_kernels(kernel: str | list[str], ours: Values) -> list[str]:
+    """Name the type of each layer by its kernel."""
+    words = words_of_layers(kernel, ours["num_hidden_layers"])
+    return ["linear_attention" if word == "gated_delta" else "full_attention" for word in words]
+
+
+KERNELS = Codec(
+    "layer_types",
+    lambda types, _: one_word(["gated_delta" if name == "linear_attention" else "softmax" for name in types]),
+    their_kernels,
+)
+# Without a rotation where convolutions tell the order.
+ROTATED_SOFTMAX = Codec(
+    "layer_types",
+    lambda types, _: rotated_layers([name == "full_attention" for name in types]),
+    lambda _, ours: their_kernels(ours["kernel"], ours),
+)
+# Theirs is biased where its other projections are.
+GATE_OF_HEADS = Codec("attention_bias", lambda biased, _: biased or "unbiased", lambda gate, _: gate is True)
+ROTATED_FLAGS = Codec(
+    "no_rope_layers",
+    lambda flags, theirs: rotated_layers(flags),
+    lambda position, ours: [int(word != "none") for word in words_of_layers(position, ours["num_hidden_layers"])],
+)
+
+
+def their_rope(parameters: Values | None, ours: Values) -> Values:
+    """Return the parameters of each type of layer, under its name; one set for all of ours is each type's."""
+    return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
+
+
+ROPE_OF_PATTERNS = Codec(
+    "rope_parameters",
+    lambda parameters, theirs: {PATTERNS[name]: values for name, values in parameters.items()},
+    their_rope,
+)
+
+
+def our_turn(size: int, theirs: Values) -> Values:
+    """Return the rotation of the first components of a head."""
+    part = size / (theirs["n_embd"] // theirs["n_head"])
+    return {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": part}
+
+
+def their_turn(rope: Values | None, ours: Values) -> int:
+    """Return the number of components that are rotated."""
+    return round(ours["head_dim"] * (rope or {}).get("partial_rotary_factor", 1.0))
+
+
+ROTARY_DIM = Codec("rotary_dim", our_turn, their_turn)
+HEAD_NORM = translated("qk_layernorm", {False: "none", True: "head"})
+# OPT has a norm at its end where norms stand before branches, unless it was removed.
+FINAL_NORM = Codec(
+    "_remove_final_layer_norm",
+    read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
+    write=lambda normed, ours: ours["norm_position"] == "before" and not normed,
+)
+# No number depends on it, for distances have no end; the first version of theirs wrote it down.
+SEQ_LENGTH = Codec("seq_length", read=lambda length, theirs: length or 2048)
+# A window for all layers, where there is one.
+WINDOW_OR_NONE = Codec(
+    "sliding_window",
+    lambda window, theirs: "sliding" if window else "full",
+    lambda pattern, ours: ours["sliding_window"] if pattern == "sliding" else None,
 )
 # Later Mistrals have full attention.
-MISTRAL_FULL = replace(
-    MISTRAL,
-    fields={**LLAMA.fields, "sliding_window": Codec("sliding_window", lambda *_: None, lambda *_: None)},
-    words={**LLAMA_WORDS, **UNBIASED},
+NO_WINDOW = Codec("sliding_window", lambda *_: None, lambda *_: None)
+# Theirs counts the tokens on one side where it reads, and both where it is saved.
+ONE_SIDE = Codec("local_attention", lambda width, _: width // 2, lambda window, _: 2 * (window or 1))
+# Switches of theirs without a field of ours stand beside a field that never changes.
+HAS_WINDOW = Codec(
+    "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
 )
+SLIDES = Codec("use_sliding_window", lambda *_: "glu", lambda _, ours: "sliding" in ours["pattern"])
+OUTPUT_BIAS = Codec("attention_out_bias", lambda *_: "rope", lambda _, ours: has_bias(ours["attention_bias"], "o_proj"))
+LENGTH_BEFORE_SCALING = Codec(
+    "original_max_position_embeddings",
+    lambda *_: "rope",
+    lambda _, ours: (ours["rope_parameters"] or {}).get("original_max_position_embeddings", 4096),
+)
+IS_NEW_FALCON = Codec("new_decoder_architecture", lambda *_: "mlp", lambda *_: True)
+# One head of keys and values, or one for each query.
+MULTI_QUERY = Codec("multi_query", lambda one, theirs: 1 if one else None, lambda heads, ours: heads == 1)
+# Two norms of branches, unless there is said to be one.
+NORMS_OF_BRANCHES = Codec(
+    "num_ln_in_parallel_attn",
+    lambda count, theirs: "shared_norm" if count == 1 else True,
+    lambda word, ours: 2 if word is True else 1,
+)
+# Theirs is a whole number: 0 or nothing.
+WHOLE_RATE = Codec("attn_config.attn_pdrop", write=lambda rate, ours: int(rate))
 
-QWEN2 = replace(
-    LLAMA,
-    model_type="qwen2",
-    fields={
-        **LLAMA.fields,
-        "pattern": LAYER_PATTERN,
-        # Their switch has no field of ours; it stands beside one that never changes.
-        "position": Codec(
-            "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
-        ),
-    },
-    words={**LLAMA_WORDS, "attention_bias": ["q_proj", "k_proj", "v_proj"], "mlp_bias": False},
-    # `layer_types` and `sliding_window` say the same.
-    inert="max_window_layers use_sliding_window",
-    assumed={"use_mrope": False},
-)
-QWEN3 = replace(
-    QWEN2,
-    model_type="qwen3",
-    words={**LLAMA_WORDS, "mlp_bias": False, "query_key_norm": "head"},
-    rows=(*LLAMA.rows, ("layers.*.self_attn.{q,k}_norm", "layers.*.self_attn.{q,k}_norm")),
-)
 
-DECODERS = (GPT2, OPT, BLOOM, GPT_NEOX, LLAMA, MISTRAL, MISTRAL_FULL, QWEN2, QWEN3)
+def check_padding(pad: int | None, theirs: Values) -> int | None:
+    """Return the padding id; ValueError where stock XGLM blanks the position that has its number."""
+    if pad is not None and pad > 1:
+        raise ValueError(f"pad_token_id={pad} blanks a position of stock XGLM's table; set it to 0, 1 or None")
+    return pad
+
+
+PADDING = Codec("pad_token_id", check_padding)
+ROOT_OF_WIDTH = Codec("hidden_size", lambda width, _: width**0.5, lambda _, ours: ours["hidden_size"])
+SCALAR_OF_QUERIES = Codec(
+    "query_pre_attn_scalar",
+    lambda size, theirs: size**-0.5,
+    lambda factor, ours: round((factor or ours["head_dim"] ** -0.5) ** -2),
+)
+TOLD_MULTIPLIER = Codec("attention_multiplier", write=lambda factor, ours: factor or ours["head_dim"] ** -0.5)
+DIVISOR_OF_LOGITS = Codec("logits_scaling", lambda scaling, _: 1 / scaling, lambda scale, _: 1 / scale)
+CLASSIFIER_ACT = Codec("classifier_activation", write=lambda act, ours: act or ours["hidden_act"])
+
+GROUPS = read_architectures(Path(__file__).with_suffix(".yaml"), globals())

@@ -1,33 +1,26 @@
-"""Conversion of text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, Longformer and BigBird, as tables.
+"""Conversion of text encoders: the heads and codecs of `encoder.yaml`.
 
 In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention,
-and parts of BigBird's embeddings after their norm, where stock BigBird does before it.
+and parts of BigBird's embeddings after their norm, where stock BigBird does before it. Stock ModernBERT drops out parts
+of the attention branch at `attention_dropout`, and ours does not; stock EuroBERT no part of its classifier's input.
+Stock ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does. Stock
+ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros. Stock XLM-RoBERTa-XL
+drops out no part of what its feed-forward networks return, and ours does.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
-from ...configuration.configuration_encoder import QkvEncoderConfig
-from .config import (
-    AFTER_PADDING,
-    SCALED,
-    Architecture,
-    Codec,
-    Fields,
-    Head,
-    default,
-    one_spelling,
-    output_bias,
-    renames,
-)
-from .decoder import QA_OUTPUTS
+from . import decoder
+from .config import SCALED, Codec, Head, Values, default, one_spelling, output_bias, renames
+from .tables import read_architectures
 from .weights import ROWS
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
-POST_NORM = {"norm_position": "after", "embedding_norm": True}
 # Fields that heads on every token do not read.
 POOLING = "pooling pooling_dropout"
-CLASSIFIER = (("classifier", "classifier"),)
+CLASSIFIER, (POOLER,) = ROWS["classifier"], ROWS["pooler"]
 
 STACK_FIELDS = renames(
     "norm_eps=layer_norm_eps embedding_dropout=hidden_dropout_prob residual_dropout=hidden_dropout_prob "
@@ -39,110 +32,46 @@ ALWAYS_GELU = Codec(
     read=lambda act, theirs: None if one_spelling(act) == "gelu" else "gelu",
     write=lambda act, ours: ours["hidden_act"],
 )
+OWN_ACT = Codec("hidden_act", write=lambda act, ours: ours["hidden_act"])
+SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
 # By default the dropout before a classifier is that of the layers.
 CLASSIFIER_DROPOUT = default("classifier_dropout", "hidden_dropout_prob")
-LAYER_DROPOUT = {"classifier_dropout": "hidden_dropout_prob"}
-BERT_FIELDS: Fields = {
-    **STACK_FIELDS,
-    "classifier_dropout": CLASSIFIER_DROPOUT,
-    # Its table of token types cannot be empty.
-    "type_vocab_size": Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1)),
-}
-POOLER = ("pooler.dense", "pooler.dense")
-# Where a classifier has two maps, the first is our pooler's.
-POOLED_CLASSIFIER = (("model.pooler.dense", "classifier.dense"), ("classifier", "classifier.out_proj"))
+# Their table of token types cannot be empty.
+KINDS_OF_TOKENS = Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1))
 # Weights tell whether the base model has the pooler that it can be built with.
 MODEL = Head("Model", words=POOLED, free=POOLING)
 UNPOOLED_MODEL = replace(MODEL, words=UNPOOLED)
 TOKENS = Head("ForTokenClassification", CLASSIFIER, free=POOLING)
-ANSWERS = Head("ForQuestionAnswering", QA_OUTPUTS, free=POOLING)
+ANSWERS = Head("ForQuestionAnswering", decoder.QA_OUTPUTS, free=POOLING)
 CHOICES = Head("ForMultipleChoice", CLASSIFIER)
 # Here theirs always takes the dropout of the layers.
-CHOICES_OF_LAYERS = replace(CHOICES, fields=LAYER_DROPOUT, inert="classifier_dropout")
-PRETRAINING = Head("ForPreTraining", (*ROWS["bert_words"], ("seq_relationship", "cls.seq_relationship")))
+CHOICES_OF_LAYERS = replace(CHOICES, fields={"classifier_dropout": "hidden_dropout_prob"}, inert="classifier_dropout")
+PRETRAINING = Head("ForPreTraining", (*ROWS["bert_words"], *ROWS["next_sentence"]))
 BERT_WORDS = Head("ForMaskedLM", ROWS["bert_words"], free=POOLING)
 WORDS = replace(BERT_WORDS, rows=ROWS["roberta_words"], fields={"head_act": ALWAYS_GELU})
-TEXTS = Head("ForSequenceClassification", POOLED_CLASSIFIER, POOLED, {"pooling_dropout": CLASSIFIER_DROPOUT})
-
-BERT = Architecture(
-    "bert",
-    QkvEncoderConfig,
-    BERT_FIELDS,
-    {**POST_NORM, **POOLED},
-    (*ROWS["bert"], POOLER),
-    (MODEL, TOKENS, ANSWERS, CHOICES, PRETRAINING, BERT_WORDS, Head("ForSequenceClassification", CLASSIFIER)),
-    prefix="bert.",
-    # A cache is for is_decoder=True, which is refused; the others describe the first release.
-    inert="use_cache directionality pooler_type pooler_fc_size pooler_num_fc_layers pooler_num_attention_heads "
-    "pooler_size_per_head",
-    assumed={"position_embedding_type": "absolute"},
-)
-# The rows of the table below the first position belong to its length.
-ROBERTA = replace(
-    BERT,
-    model_type="roberta",
-    fields={
-        **BERT_FIELDS,
-        "position_offset": AFTER_PADDING,
-        "max_position_embeddings": Codec(
-            "max_position_embeddings",
-            read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,
-            write=lambda length, ours: length + ours["position_offset"],
-        ),
-    },
-    heads=(MODEL, TOKENS, ANSWERS, CHOICES_OF_LAYERS, WORDS, TEXTS),
-    prefix="roberta.",
-)
-# The same model under another name, so that ours goes back as a RoBERTa.
-XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta")
-
-SUMMARY = "summary_type summary_use_proj summary_activation summary_last_dropout"
-SUMMARY_ACTIVATION = Codec("summary_activation", write=lambda act, ours: act or "tanh")
-REPLACED = (("classifier.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),)
-ELECTRA_HEADS = (
-    *(UNPOOLED_MODEL, TOKENS, ANSWERS, replace(WORDS, rows=ROWS["electra_words"])),
-    Head("ForReplacedTokenDetection", REPLACED, theirs="ForPreTraining", free=POOLING),
-    replace(TEXTS, words={**POOLED, "head_act": "gelu"}),
-)
-ELECTRA = replace(
-    BERT,
-    model_type="electra",
-    rows=(*BERT.rows, ("embed_projection", "embeddings_project")),
-    heads=(
-        *(replace(head, inert=SUMMARY) for head in ELECTRA_HEADS),
-        replace(
-            CHOICES_OF_LAYERS,
-            rows=(("model.pooler.dense", "sequence_summary.summary"), *CLASSIFIER),
-            fields={"classifier_dropout": "summary_last_dropout", "head_act": SUMMARY_ACTIVATION},
-        ),
-    ),
-    prefix="electra.",
+BERT_TEXTS = Head("ForSequenceClassification", CLASSIFIER)
+TEXTS = replace(
+    BERT_TEXTS, rows=ROWS["pooled_classifier"], words=POOLED, fields={"pooling_dropout": CLASSIFIER_DROPOUT}
 )
 
-PRE_CLASSIFIER = (("model.pooler.dense", "pre_classifier"), *CLASSIFIER)
-RELU_POOLED = {**POOLED, "head_act": "relu"}
-MASKED_WORDS = (("lm_head.{dense,norm,decoder}", "vocab_{transform,layer_norm,projector}"),)
-DISTILBERT = Architecture(
-    "distilbert",
-    QkvEncoderConfig,
-    renames(
-        "intermediate_size=hidden_dim hidden_act=activation embedding_dropout=dropout residual_dropout=dropout "
-        "classifier_dropout=seq_classif_dropout"
-    ),
-    {**POST_NORM, "norm_eps": 1e-12, "type_vocab_size": 0},
-    ROWS["distilbert"],
-    (
-        *(UNPOOLED_MODEL, ANSWERS, replace(BERT_WORDS, rows=MASKED_WORDS)),
-        Head("ForSequenceClassification", PRE_CLASSIFIER, RELU_POOLED),
-        Head("ForMultipleChoice", PRE_CLASSIFIER, RELU_POOLED),
-        replace(TOKENS, fields={"classifier_dropout": "dropout"}, inert="seq_classif_dropout"),
-    ),
-    prefix="distilbert.",
-    # It says how the table of positions began.
-    inert="sinusoidal_pos_embds",
-    assumed={"tie_weights_": True},
+# Of DeBERTa, whose attention reads distances, each with a vector.
+RELATIVE = Codec("relative_attention", lambda *_: 0, lambda *_: True)
+TERMS = Codec("pos_att_type", lambda terms, _: "|".join(terms or ()), lambda word, _: word.split("|"))
+SHARED_KEYS = Codec("share_att_key", lambda shared, _: bool(shared))
+NORM_OF_DISTANCES = Codec("norm_rel_ebd", lambda norm, _: norm or "none")
+BUCKETS = Codec("position_buckets", lambda count, _: 2 * (count or 0), lambda count, _: count // 2)
+FARTHEST = Codec(
+    "max_relative_positions",
+    lambda most, theirs: most if most > 0 else theirs["max_position_embeddings"],
+    lambda most, ours: -1 if most == ours["max_position_embeddings"] else most,
 )
-
+LEGACY = Codec("legacy", lambda *_: True, lambda *_: False)
+# The rows of a table below the first position belong to its length.
+ROWS_AFTER_PADDING = Codec(
+    "max_position_embeddings",
+    read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,
+    write=lambda length, ours: length + ours["position_offset"],
+)
 # Theirs, the same in all layers, counts both sides of a token, ours one side and the token. It has two neighbours on
 # either side: with one, stock code cuts its chunks to nothing and raises.
 WINDOW = Codec(
@@ -150,52 +79,46 @@ WINDOW = Codec(
     read=lambda widths, theirs: (widths if isinstance(widths, int) else widths[0]) // 2 + 1,
     write=lambda window, ours: 2 * max((window or 1) - 1, 2),
 )
-LOCAL_AND_GLOBAL = {"pattern": "sliding", "global_projections": True}
-
-# Without a `global_attention_mask`, stock Longformer marks the first token to classify a text, as `num_global_tokens=1`
-# does here, also beside a mask. To answer and choose it looks for separators; there our heads ask for the mask.
-LONGFORMER = replace(
-    ROBERTA,
-    model_type="longformer",
-    fields={**ROBERTA.fields, **renames("sep_token_id"), "sliding_window": WINDOW, **LAYER_DROPOUT},
-    words={**ROBERTA.words, **LOCAL_AND_GLOBAL},
-    rows=(*ROBERTA.rows, *ROWS["longformer"]),
-    heads=(
-        *(MODEL, TOKENS, ANSWERS, CHOICES, WORDS),
-        replace(TEXTS, words={**POOLED, "num_global_tokens": 1}, fields={"pooling_dropout": "hidden_dropout_prob"}),
-    ),
-    prefix="longformer.",
-    inert=f"{ROBERTA.inert} onnx_export",
-    assumed={**ROBERTA.assumed, "attention_mode": "longformer", "ignore_attention_mask": False},
+RESCALED, USE_BIAS = replace(SCALED, name="rescale_embeddings"), output_bias("use_bias")
+# The sparse attention of BigBird counts the first block 1 + num_random_blocks times in evaluation, and draws blocks by
+# numpy in training, which no pattern here does. For short texts stock code turns to full attention itself.
+NEVER_SPARSE = Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full")
+# A window of theirs counts both sides of a token, ours one side and the token.
+BOTH_SIDES = Codec(
+    "sliding_window",
+    read=lambda width, theirs: width // 2 + 1,
+    write=lambda window, ours: 2 * ((window or 1) - 1),
+)
+LOCAL_ATTENTION = replace(BOTH_SIDES, name="local_attention")
+READS_BOTH_WAYS = Codec("use_bidirectional_attention", lambda *_: 0, lambda *_: True)
+ROOT_OF_DEPTH = Codec(
+    "num_hidden_layers", lambda count, _: (36 / count) ** 0.5, lambda _, ours: ours["num_hidden_layers"]
 )
 
-# It has weights beside these heads that nothing reads; on the way back they start anew.
-UNREAD_POOLER = ("", "bert.pooler.{weight,bias}", "unread")
-BIG_BIRD = replace(
-    BERT,
-    model_type="big_bird",
-    fields={
-        **BERT.fields,
-        "sep_token_id": "sep_token_id",
-        "embedding_multiplier": replace(SCALED, name="rescale_embeddings"),
-        # Its sparse attention counts the first block 1 + num_random_blocks times in evaluation, and draws blocks by
-        # numpy in training, which no pattern here does. For short texts stock code turns to full attention itself.
-        "pattern": Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full"),
-        "attention_bias": output_bias("use_bias"),
-    },
-    rows=(*ROWS["bert"], ("pooler.dense", "pooler")),
-    heads=(
-        *(MODEL, CHOICES_OF_LAYERS, PRETRAINING),
-        replace(TOKENS, rows=(*TOKENS.rows, UNREAD_POOLER)),
-        replace(BERT_WORDS, rows=(*BERT_WORDS.rows, UNREAD_POOLER)),
-        replace(
-            TEXTS,
-            rows=(*TEXTS.rows, UNREAD_POOLER),
-            fields={**TEXTS.fields, "head_act": Codec("hidden_act", write=lambda act, ours: ours["hidden_act"])},
-        ),
-    ),
-    # Fields of sparse attention.
-    inert=f"{BERT.inert} block_size num_random_blocks",
+
+def first_row(theirs: Values) -> int:
+    """Return the row of the table of positions that the first token has, which rotary positions have none of."""
+    return theirs["pad_token_id"] + 1 if theirs["position_embedding_type"] == "absolute" else 0
+
+
+def our_rope(theta: float, theirs: Values) -> Values | None:
+    """Return the parameters of a rotation by this base, None where there is none."""
+    return {"rope_type": "default", "rope_theta": theta} if theirs["position_embedding_type"] == "rotary" else None
+
+
+NORM_BEFORE = Codec("emb_layer_norm_before", read=lambda normed, theirs: bool(normed))
+ROPE_THETA = Codec("rope_theta", our_rope, lambda rope, ours: (rope or {}).get("rope_theta", 10000.0))
+ROWS_OF_ESM = Codec(
+    "max_position_embeddings",
+    read=lambda rows, theirs: rows - first_row(theirs),
+    write=lambda length, ours: length + (ours["position_offset"] if ours["position"] == "learned" else 0),
+)
+OFFSET_OF_ESM = Codec(
+    "pad_token_id",
+    read=lambda pad, theirs: first_row(theirs),
+    write=lambda offset, ours: offset - 1 if ours["position"] == "learned" else ours["pad_token_id"],
 )
 
-ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, DISTILBERT, ELECTRA, LONGFORMER, BIG_BIRD)
+GROUPS = read_architectures(Path(__file__).with_suffix(".yaml"), vars(decoder) | globals())
+# ESMFold has it inside.
+ESM = GROUPS["rotary"]["esm"]

@@ -10,8 +10,7 @@ from transformers.models.esm.configuration_esm import get_default_vocab_list
 from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_folding import RESIDUES, QkvFoldingConfig, complete_encoder
 from .config import Architecture, Codec, Conversion, Head, Value, Values, renames
-from .encoder import MODEL
-from .encoder_rotary import ESM
+from .encoder import ESM, MODEL
 from .weights import ROWS, placed
 
 FOLDING, TRUNK = "esmfold_config", "esmfold_config.trunk"

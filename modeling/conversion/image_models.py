@@ -1,7 +1,8 @@
-"""Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP and each of its halves, DETR.
+"""Conversion of models of images, as tables: ViT, DeiT, I-JEPA and DINOv2, CLIP, SigLIP and their halves, DETR.
 
-In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all. A
-backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
+In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all, drops out
+weights of SigLIP's pooling, and leaves out DINOv3's random scale of coordinates. A backbone is the same module on both
+sides, so its tensors keep their names, and its config goes over as it is.
 """
 
 from dataclasses import replace
@@ -10,15 +11,13 @@ from ...configuration.configuration_detection import QkvDetectionConfig
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .config import Architecture, Codec, Fields, Head, Values, both, canonical, one_spelling, output_bias, translated
+from .decoder import has_bias
 from .encoder import CLASSIFIER, MODEL, POOLER, POOLING, STACK_FIELDS, UNPOOLED, UNPOOLED_MODEL
 from .encoder_decoder import SIDES
-from .weights import ROWS, placed
+from .weights import ROWS, Rows, placed
 
-IMAGE_FIELDS: Fields = {
-    **STACK_FIELDS,
-    "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-    "attention_bias": output_bias("qkv_bias"),
-}
+IMAGE_SIZES = {"patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size))}
+IMAGE_FIELDS: Fields = {**STACK_FIELDS, **IMAGE_SIZES, "attention_bias": output_bias("qkv_bias")}
 IMAGES = Head("ForImageClassification", CLASSIFIER, UNPOOLED)
 # The stride of the pixel decoder is the patch size.
 PIXELS = Head(
@@ -113,6 +112,39 @@ DINOV2 = Architecture(
     # Of the backbone, which has no counterpart here.
     inert="stage_names out_features out_indices apply_layernorm reshape_hidden_states",
 )
+DINOV2_REGISTERS = replace(
+    DINOV2,
+    model_type="dinov2_with_registers",
+    fields={name: theirs for name, theirs in DINOV2.fields.items() if name != "mask_token"},
+    words={**UNPOOLED, "mask_token": True},
+    rows=(*ROWS["dinov2"], ("embed_tokens.register_tokens", "embeddings.register_tokens")),
+    prefix="dinov2_with_registers.",
+)
+DINOV3 = replace(
+    DINOV2_REGISTERS,
+    model_type="dinov3_vit",
+    fields={
+        **IMAGE_SIZES,
+        **{"norm_eps": "layer_norm_eps", "layer_scale": "layerscale_value"},
+        "feed_forward": translated("use_gated_mlp", {True: "glu", False: "mlp"}),
+        "rope_parameters": Codec(
+            "rope_theta",
+            lambda theta, _: {"rope_type": "default", "rope_theta": theta},
+            lambda rope, _: rope["rope_theta"],
+        ),
+        "attention_bias": Codec(
+            "query_bias",
+            lambda biased, theirs: ["q_proj"] * biased + ["v_proj"] * theirs["value_bias"] + ["o_proj"],
+            lambda biases, _: has_bias(biases, "q_proj"),
+        ),
+        # Their second switch has no field of ours; it stands beside one that never changes.
+        "position": Codec("value_bias", write=lambda _, ours: has_bias(ours["attention_bias"], "v_proj")),
+    },
+    words={**DINOV2_REGISTERS.words, "position": "rope_2d", "interpolate_positions": True},
+    rows=ROWS["dinov3"],
+    heads=DINOV2.heads[:1],
+    inert=f"{DINOV2.inert} pos_embed_shift pos_embed_jitter pos_embed_rescale",
+)
 
 # In the first release the id of another token was the end of a text, so the text is read at the highest id instead.
 LEGACY_END = 2
@@ -152,35 +184,52 @@ CLIP_IMAGE = replace(
 )
 
 
-def inside(part: str, fields: Fields) -> Fields:
-    """Put fields under the name of a part, on both sides."""
-    codecs = {name: Codec(theirs) if isinstance(theirs, str) else theirs for name, theirs in fields.items()}
-    return {f"{part}.{name}": replace(codec, name=f"{part}.{codec.name}") for name, codec in codecs.items()}
-
-
-CLIP = Architecture(
-    "clip",
-    QkvDualEncoderConfig,
-    {**inside("text_config", TEXT_FIELDS), **inside("vision_config", VISION_FIELDS)},
-    {f"vision_config.{name}": word for name, word in VISION_WORDS.items()},
-    (
-        *placed(ROWS["clip_text"], "text_model.", "text_model."),
-        *placed(ROWS["clip_vision"], "vision_model.", "vision_model."),
-        ("{text_projection,visual_projection,logit_scale}", "{text_projection,visual_projection,logit_scale}"),
-    ),
-    (Head("Model"),),
-    free="embedding_chunk_size",
-    inert="initializer_factor text_config.projection_dim vision_config.projection_dim",
-    assumed={f"{part}_config.{name}": value for part in ("text", "vision") for name, value in ASSUMED.items()},
+SIGLIP_TEXT = replace(
+    CLIP_TEXT,
+    model_type="siglip_text_model",
+    fields=VISION_FIELDS,
+    words={"causal": False, "pooling": "last"},
+    rows=(*ROWS["clip_text"], ("pooler.dense", "head")),
+    free="initializer_range",
 )
+SIGLIP_IMAGE = replace(
+    SIGLIP_TEXT,
+    model_type="siglip_vision_model",
+    family=QkvImageEncoderConfig,
+    # Without its head it returns nothing that is pooled.
+    fields={**IMAGE_SIZES, **VISION_FIELDS, "pooling": translated("vision_use_head", {True: "attention"})},
+    words={"class_token": False},
+    rows=(*ROWS["siglip_pooling"], *ROWS["clip_vision"]),
+)
+
+
+def dual(
+    model_type: str, text: Architecture, image: Architecture, rows: Rows = ROWS["clip"], free: str = "", **words: object
+) -> Architecture:
+    """Join encoders of texts and images; rows, free fields and words are of what is beside them."""
+    halves = (("text_config.", text), ("vision_config.", image))
+    fields = [(part, *each) for part, half in halves for each in half.fields.items()]
+    codecs = [(part, name, Codec(each) if isinstance(each, str) else each) for part, name, each in fields]
+    unread = " ".join(part + name for part, half in halves for name in half.free.split())
+    return Architecture(
+        model_type,
+        QkvDualEncoderConfig,
+        {part + name: replace(codec, name=part + codec.name) for part, name, codec in codecs},
+        words | {part + name: word for part, half in halves for name, word in half.words.items()},
+        (*placed(text.rows, *["text_model."] * 2), *placed(image.rows, *["vision_model."] * 2), *rows),
+        (Head("Model"),),
+        free=f"embedding_chunk_size {free} {unread}",
+        inert="initializer_factor text_config.projection_dim vision_config.projection_dim",
+        assumed={part + name: value for part, half in halves for name, value in half.assumed.items()},
+    )
+
+
+CLIP = dual("clip", CLIP_TEXT, CLIP_IMAGE)
 # It reads the end of a text whatever its id is.
-METACLIP2 = replace(
-    CLIP,
-    model_type="metaclip_2",
-    fields={name: theirs for name, theirs in CLIP.fields.items() if name != "text_config.pooling"},
-    words={**CLIP.words, "text_config.pooling": "end"},
-    assumed={},
-)
+END_TEXT = replace(CLIP_TEXT, fields=VISION_FIELDS, words={"pooling": "end"})
+METACLIP2 = dual("metaclip_2", END_TEXT, CLIP_IMAGE)
+SIGMOIDS = {"projection_dim": None, "logit_bias": True}
+SIGLIP = dual("siglip", SIGLIP_TEXT, SIGLIP_IMAGE, ROWS["siglip"], "logit_scale_init_value", **SIGMOIDS)
 
 
 def read_backbone(value: object, theirs: Values) -> Values:
@@ -210,4 +259,6 @@ DETR = Architecture(
     "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding",
 )
 
-IMAGE_MODELS = (DEIT, VIT, VIT_MSN, IJEPA, DINOV2, CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE, DETR)
+# The pooling of SigLIP is none that a base model of ViT may come without.
+DUALS = (SIGLIP_IMAGE, SIGLIP_TEXT, SIGLIP, CLIP, METACLIP2, CLIP_TEXT, CLIP_IMAGE)
+IMAGE_MODELS = (*DUALS, DEIT, VIT, VIT_MSN, IJEPA, DINOV2, DINOV2_REGISTERS, DINOV3, DETR)

@@ -9,6 +9,7 @@ num_attention_heads`. `weights.yaml` has the rows.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ def read_rows(path: Path) -> dict[str, Rows]:
     """Read tables of rows by name: columns are two spaces or more apart, and `-` is no name."""
     tables: dict[str, str] = yaml.load(path.read_text(encoding="utf-8"), LOADER)
     lines = {name: [re.split("  +", line) for line in table.splitlines()] for name, table in tables.items()}
-    return {name: tuple(("" if one == "-" else one, *others) for one, *others in rows) for name, rows in lines.items()}
+    return {name: tuple(tuple(part.strip("-") for part in row) for row in rows) for name, rows in lines.items()}
 
 
 ROWS = read_rows(Path(__file__).with_suffix(".yaml"))
@@ -80,43 +81,41 @@ def part_first(tensors: list[Tensor], count: int, *sizes: int) -> list[Tensor]:
     return [*tensors[0].split(sizes), tensors[1]]
 
 
-def transposed_pairs(pairs: tuple[int, int], tensor: Tensor, size: int, rotated: int) -> Tensor:
-    """Transpose the pairs of components that are rotated together, which come first in each head."""
-    first, rest = tensor.unflatten(0, (-1, size)).split((rotated, size - rotated), dim=1)
-    return torch.cat((first.unflatten(1, pairs).transpose(1, 2).flatten(1, 2), rest), dim=1).flatten(0, 1)
+def turned_pairs(tensor: Tensor, dim: int, rotated: int, *, apart: bool) -> Tensor:
+    """Put first components of pairs before second ones, (0, 1, 2, 3) -> (0, 2, 1, 3), or backwards beside each other.
+
+    Those that are rotated come first in the dimension.
+    """
+    first, rest = tensor.tensor_split([rotated], dim)
+    first = first.unflatten(dim, (-1, 2) if apart else (2, -1)).transpose(dim, dim + 1).flatten(dim, dim + 1)
+    return torch.cat((first, rest), dim=dim)
 
 
-def gather_pairs(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
-    """Put first components before second ones where a rotation has them in turn: (0, 1, 2, 3) -> (0, 2, 1, 3)."""
-    return [transposed_pairs((rotated // 2, 2), tensor, size, rotated) for tensor in tensors]
+def turn_heads(tensors: list[Tensor], count: int, size: int, rotated: int, *, apart: bool) -> list[Tensor]:
+    """Turn the pairs of each head of projections: (H * K, ...) -> same."""
+    heads = (tensor.unflatten(0, (-1, size)) for tensor in tensors)
+    return [turned_pairs(each, 1, rotated, apart=apart).flatten(0, 1) for each in heads]
 
 
-def interleave_pairs(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
-    """Put the components of a pair beside each other: (0, 2, 1, 3) -> (0, 1, 2, 3)."""
-    return [transposed_pairs((2, rotated // 2), tensor, size, rotated) for tensor in tensors]
+def turn_gains(tensors: list[Tensor], count: int, rotated: int, *, apart: bool) -> list[Tensor]:
+    """Turn the pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
+    return [turned_pairs(tensor, 1, rotated, apart=apart) for tensor in tensors]
 
 
-def gather_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
-    """Gather pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
-    flat = gather_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
-    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
-
-
-def interleave_pairs_of_each(tensors: list[Tensor], count: int, rotated: int) -> list[Tensor]:
-    """Interleave pairs in tensors whose last axis is a head's: (H, K) -> (H, K)."""
-    flat = interleave_pairs([tensor.flatten() for tensor in tensors], count, tensors[0].shape[-1], rotated)
-    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
+def turn_all(tensors: list[Tensor], count: int, *, apart: bool) -> list[Tensor]:
+    """Turn all pairs of the last dimension."""
+    return [turned_pairs(tensor, tensor.ndim - 1, tensor.shape[-1], apart=apart) for tensor in tensors]
 
 
 def split_codegen(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
     """Split CodeGen's projection, a quarter for each core that trained it: queries, values and keys."""
     query, value, key = (part.flatten(0, 1) for part in tensors[0].unflatten(0, (4, 3, -1)).unbind(1))
-    return [*gather_pairs([query, key], 2, size, rotated), value]
+    return [*turn_heads([query, key], 2, size, rotated, apart=True), value]
 
 
 def fuse_codegen(tensors: list[Tensor], count: int, size: int, rotated: int) -> list[Tensor]:
     """Fuse CodeGen's projection."""
-    query, key = interleave_pairs(tensors[:2], 2, size, rotated)
+    query, key = turn_heads(tensors[:2], 2, size, rotated, apart=False)
     return fuse([query, tensors[2], key], 1, 4)
 
 
@@ -159,14 +158,9 @@ def transposed(tensor: Tensor) -> Tensor:
     return tensor.transpose(-1, -2) if tensor.ndim > 1 else tensor
 
 
-def pairs_apart(tensor: Tensor) -> Tensor:
-    """Put first components of the last dimension before second ones: (0, 1, 2, 3) -> (0, 2, 1, 3)."""
-    return tensor.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-
-
-def pairs_together(tensor: Tensor) -> Tensor:
-    """Put the components of a pair beside each other: (0, 2, 1, 3) -> (0, 1, 2, 3)."""
-    return tensor.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+def of_pairs(turn: Change) -> tuple[Change, Change]:
+    """Put the components of pairs apart when reading theirs, and together when writing."""
+    return partial(turn, apart=True), partial(turn, apart=False)
 
 
 TRANSPOSE, LOWER, LIFT = each(transposed), each(lambda tensor: tensor[0]), each(lambda tensor: tensor[None])
@@ -175,15 +169,15 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     # GPT-2's Conv1D has inputs first; biases stay.
     "transpose": (TRANSPOSE, TRANSPOSE),
     # A gate and the units it scales, in turn.
-    "deinterleave": (each(pairs_apart), each(pairs_together)),
+    "deinterleave": of_pairs(turn_all),
     "split": (split, fuse),
     # Sizes of the parts, or numbers of their heads, and the number of groups.
     "groups": (split_groups, fuse_groups),
     "join": (join_first, part_first),
     # Width of a head, and of its part that is rotated.
-    "interleave": (gather_pairs, interleave_pairs),
+    "interleave": of_pairs(turn_heads),
     # Of gains of each head; and in a projection that is split, too.
-    "interleave_each": (gather_pairs_of_each, interleave_pairs_of_each),
+    "interleave_each": of_pairs(turn_gains),
     "codegen": (split_codegen, fuse_codegen),
     "swap": (swap_halves, swap_halves),
     # Several names of theirs for one tensor.

@@ -107,11 +107,8 @@ class Experts(nn.Module):
         if config.mlp_bias:
             self.gate_up_proj_bias = nn.Parameter(torch.empty(self.num_experts, 2 * size))
             self.down_proj_bias = nn.Parameter(torch.empty(self.num_experts, width))
-        self.act_fn, self.alpha, self.limit = (
-            make_activation(config.hidden_act),
-            config.swiglu_alpha,
-            config.swiglu_limit,
-        )
+        self.act_fn = make_activation(config.hidden_act)
+        self.alpha, self.limit = config.swiglu_alpha, config.swiglu_limit
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         order = top_k_index.flatten().argsort(stable=True)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ...configuration.axes import BIAS_POSITIONS
+from ...configuration.axes import BIAS_POSITIONS, DISENTANGLED_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask
 from ..context import Memory
@@ -90,6 +90,7 @@ def takes_rows(stack: StackParts, inputs: StackInputs) -> bool:
     _, mask, grid = inputs.embedded
     whole = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
     alone = inputs.sizes.cache is None and grid is None and inputs.memory.position is None
+    whole = whole and getattr(stack.config, "pooling", None) != "last"  # it reads padding
     return stack.remove_padding is not False and alone and whole and inputs.backend == "sdpa"
 
 
@@ -104,7 +105,7 @@ def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
         and (mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None)
         and can_read_values(hidden)
         and not config.keeps_state
-        and not config.attention_sinks
+        and not (config.attention_sinks or config.position_word in DISENTANGLED_POSITIONS)
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
         and not (config.position_word in BIAS_POSITIONS and packing.position_ids is not None)
         and not (stack.training and config.drop_path_rate)

@@ -16,10 +16,11 @@ from ..position.hooks import Embedded
 
 
 class PatchFrontend(nn.Module):
-    """Cut an image into square patches, map each linearly, put class and distillation token in front.
+    """Cut an image into square patches, map each linearly, put class and distillation token and registers in front.
 
     Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; distillation token: Touvron et al.
-        2021, §4, https://arxiv.org/abs/2012.12877; mask token: Xie et al. 2022, §3.2, https://arxiv.org/abs/2111.09886
+        2021, §4, https://arxiv.org/abs/2012.12877; mask token: Xie et al. 2022, §3.2, https://arxiv.org/abs/2111.09886;
+        registers: Darcet et al. 2023, §2.2, https://arxiv.org/abs/2309.16588
     Shapes: pixel_values (B, C, height, width), bool_masked_pos (B, N) or None -> hidden (B, prefix + N, D) and its grid
     """
 
@@ -31,6 +32,7 @@ class PatchFrontend(nn.Module):
         self.projection = nn.Conv2d(*shape, kernel_size=size, stride=size, bias=config.patch_bias)
         self.class_token = special_token(config) if config.class_token else None
         self.distillation_token = special_token(config) if config.distillation_token else None
+        self.register_tokens = special_token(config, config.num_register_tokens) if config.num_register_tokens else None
         self.mask_token = special_token(config) if config.mask_token else None
 
     def forward(
@@ -49,13 +51,14 @@ class PatchFrontend(nn.Module):
             check_shape("bool_masked_pos", bool_masked_pos, patches.shape[:2], "patches")
             check_marks("bool_masked_pos", bool_masked_pos)
             patches = torch.where(bool_masked_pos[..., None].bool(), self.mask_token, patches)
-        prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
+        tokens = (self.class_token, self.distillation_token, self.register_tokens)
+        prefix = [each.expand(patches.shape[0], -1, -1) for each in tokens if each is not None]
+        hidden = torch.cat([*prefix, patches], dim=1)
         return Embedded(hidden, padding_mask, grid)
 
     def init_parameters(self, std: float) -> None:
-        """Start the tokens that stand for no patch: class and distillation token normal, the mask token zero."""
-        for token in (self.class_token, self.distillation_token):
+        """Start the tokens that stand for no patch: those in front normal, the mask token zero."""
+        for token in (self.class_token, self.distillation_token, self.register_tokens):
             if token is not None:
                 init.trunc_normal_(token, std=std)
         if self.mask_token is not None:
@@ -113,6 +116,6 @@ def flat_map(features: Tensor, mask: Tensor | None) -> Embedded:
     return Embedded(hidden, None if mask is None else mask.flatten(1), (features.shape[2], features.shape[3]))
 
 
-def special_token(config: QkvImageEncoderConfig) -> nn.Parameter:
-    """Make a learned vector that stands for no patch (1, 1, D)."""
-    return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+def special_token(config: QkvImageEncoderConfig, count: int = 1) -> nn.Parameter:
+    """Make learned vectors that stand for no patch (1, count, D)."""
+    return nn.Parameter(torch.zeros(1, count, config.hidden_size))

@@ -7,14 +7,17 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
 from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ...configuration.configuration_encoder import PooledStackConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
+from ..attention import CrossAttention
 from ..checks.inputs import check_end_tokens
-from ..feed_forward import make_activation
+from ..context import LayerContext, Memory
+from ..feed_forward import MLP, make_activation
 from ..normalization import make_norm
 from .loss import Count, cross_entropy, due_labels, question_answering_loss, real_places
 
@@ -115,17 +118,15 @@ class DistilledClassifier(nn.Module):
         return (self.class_classifier(pooled[:, 0]) + self.distillation_classifier(pooled[:, 1])) / 2
 
 
-class FirstMeanPooler(FirstTokenPooler):
+class FirstMeanPooler(MeanPooler):
     """Put the class token beside the mean of the patches.
 
     Source: Oquab et al. 2023, DINOv2, §7.1, https://arxiv.org/abs/2304.07193
     Shapes: hidden (B, T, D), keep unused -> (B, 2 * D)
     """
 
-    tokens_read = None
-
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
-        return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
+        return torch.cat((hidden[:, 0], super().forward(hidden)), dim=-1)
 
     @staticmethod
     def classifier(config: PooledStackConfig) -> nn.Module:
@@ -180,6 +181,50 @@ class HighestTokenPooler(EndTokenPooler):
         return input_ids.int().argmax(-1)
 
 
+class LastTokenPooler(FirstTokenPooler):
+    """Pass the last token, even of padding, through a linear map.
+
+    Source: Zhai et al. 2023, SigLIP, its code (`pool_type="last"`), https://github.com/google-research/big_vision
+    Shapes: hidden (B, T, D), keep unused -> (B, D)
+    """
+
+    tokens_read = None
+
+    def __init__(self, config: PooledStackConfig) -> None:
+        super().__init__(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
+        return self.dense(hidden[:, -1])
+
+
+class AttentionPooler(FirstTokenPooler):
+    """Read all tokens by a learned query, and pass it through a feed-forward network.
+
+    Source: Lee et al. 2019, Set Transformer, §3.2, https://arxiv.org/abs/1810.00825; images: Zhai et al. 2022, Scaling
+        Vision Transformers, §2.2, https://arxiv.org/abs/2106.04560
+    Shapes: hidden (B, T, D), keep unused -> (B, D)
+    """
+
+    tokens_read = None
+
+    def __init__(self, config: PooledStackConfig) -> None:
+        super().__init__(config)
+        self.probe = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.attention = CrossAttention(config, 0)
+        self.attention.norm_rotated = False  # it turns nothing
+        self.norm = make_norm(config)
+        self.mlp = MLP(config)
+
+    def init_parameters(self, std: float) -> None:
+        """Start with a random query."""
+        init.normal_(self.probe, std=std)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
+        read, _ = self.attention(self.probe.expand(len(hidden), -1, -1), LayerContext(memory=Memory(hidden)))
+        return (read + self.mlp(self.norm(read)))[:, 0]
+
+
 POOLINGS = {
     "first": FirstTokenPooler,
     "dense": DensePooler,
@@ -189,6 +234,8 @@ POOLINGS = {
     "first_norm": NormedPooler,
     "end": EndTokenPooler,
     "highest": HighestTokenPooler,
+    "last": LastTokenPooler,
+    "attention": AttentionPooler,
 }
 
 

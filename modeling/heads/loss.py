@@ -222,20 +222,29 @@ def masked_image_loss(
     return normalise(error, mask.sum() + 1e-5, items) / pixels.shape[1]
 
 
-def contrastive(images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch: Count = None) -> Tensor:
+def contrastive(
+    images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch: Count = None, bias: Tensor | None = None
+) -> Tensor:
     """Compute the contrastive loss of image and text embeddings: 2 x (B, D) of length 1, row i a pair.
 
     The pairs of all processes are in-batch negatives, so every process has to take part, and the loss and, under DDP,
-    its gradients do not depend on their number. Gradient accumulation adds no negatives.
+    its gradients do not depend on their number. Gradient accumulation adds no negatives. With a bias, a sigmoid judges
+    each score by itself; else a softmax compares those of an image, and those of a text.
 
-    Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020
+    Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020; bias: Zhai et al. 2023, SigLIP,
+        §3.2, algorithm 1, https://arxiv.org/abs/2303.15343
     """
     check_pairs(images, texts)
     all_images, all_texts, first = gather_pairs(images, texts)
     labels = torch.arange(len(images), device=images.device) + first
-    losses = [negative_log_likelihood(scale * images @ all_texts.T, labels, 1)]
-    losses += [negative_log_likelihood(scale * texts @ all_images.T, labels.to(texts.device), 1).to(images.device)]
-    total = (losses[0] + losses[1]) / 2
+    scores = scale * images @ all_texts.to(images.device).T
+    if bias is None:
+        other = negative_log_likelihood(scale * texts @ all_images.to(texts.device).T, labels.to(texts.device), 1)
+        total = (negative_log_likelihood(scores, labels, 1) + other.to(images.device)) / 2
+    else:
+        signs = 2 * F.one_hot(labels, len(all_texts)) - 1
+        scores = (scores + bias).to(torch.promote_types(scores.dtype, torch.float32))
+        total = -F.logsigmoid(signs * scores).sum()
     if num_items_in_batch is None and together():
         total = collective.all_reduce(total)
     return normalise(total, len(all_images), num_items_in_batch)

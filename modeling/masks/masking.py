@@ -115,7 +115,9 @@ def build_masks(
     layout = lay_out(hidden, sizes, None if finished else cast("Tensor | None", attention_mask), packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished:
-        pairs = {each: finish(config, hidden, mask, sizes.keys(layers.get(each, 0))[0]) for each, mask in finished.items()}
+        pairs = {
+            each: finish(config, hidden, mask, sizes.keys(layers.get(each, 0))[0]) for each, mask in finished.items()
+        }
         return AttentionMasks(positions, keys, {**pairs})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     masks: dict[str, Mask] = {}
@@ -225,12 +227,8 @@ def build_mask(
     keys, first_key = sizes.keys(layer)
     whole = padding is None and sizes.cache is None and keys <= (shortcuts.get("local_size") or keys)
     # PyTorch before 2.13 takes a compiled graph for an exported one, in which transformers masks what the kernel hides.
-    if (
-        torch.compiler.is_dynamo_compiling()
-        and whole
-        and shortcuts["allow_is_causal_skip"]
-        and implementation == "sdpa"
-    ):
+    compiled = torch.compiler.is_dynamo_compiling() and implementation == "sdpa"
+    if compiled and whole and shortcuts["allow_is_causal_skip"]:
         return None
     return ALL_MASK_ATTENTION_FUNCTIONS[implementation](
         batch_size=hidden.shape[0],

@@ -14,7 +14,8 @@ from .hooks import Embedded, Position
 class LearnedPosition(Position):
     """Add a trained vector for each absolute position.
 
-    Positions past the table are refused; for images of another size the table is resampled bicubically.
+    Positions past the table are refused; for images of another size the table is resampled bicubically. Registers, the
+    last tokens before patches, have no rows.
 
     Acts at: `embed`.
     Source: Gehring et al. 2017, §3.1, https://arxiv.org/abs/1705.03122; images: Dosovitskiy et al. 2021, §3.2,
@@ -24,15 +25,23 @@ class LearnedPosition(Position):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.position_width)
+        self.registers = getattr(config, "num_register_tokens", 0)
+        rows = config.max_position_embeddings - self.registers
+        self.table = nn.Embedding(rows + config.position_offset, config.position_width)
 
     def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
         if embedded.grid is not None and embedded.grid != self.config.grid:
             return embedded.hidden + self.resample(embedded.grid, embedded.hidden.device)
-        return embedded.hidden + self.table(positions + self.config.position_offset)
+        if not self.registers:
+            return embedded.hidden + self.table(positions + self.config.position_offset)
+        past = positions - self.config.num_prefix_tokens + self.registers  # 0 at the first register
+        rows = torch.where(past < 0, positions, (positions - self.registers).clamp(min=0)) + self.config.position_offset
+        return embedded.hidden + self.table(rows).where(((past < 0) | (past >= self.registers))[..., None], 0.0)
 
     def resample(self, grid: tuple[int, int], device: torch.device) -> Tensor:
         """Interpolate the table to another grid of patches; prefix tokens keep their rows: -> (T, D)."""
+        if self.registers:  # DINOv2 filters the table first, which this does not
+            raise ValueError(f"num_register_tokens={self.registers} needs images of {self.config.image_size}; resize")
         # Called, for a table that is offloaded is there only then.
         rows = self.table(torch.arange(self.config.position_offset, self.table.num_embeddings, device=device))
         prefix, patches = rows.tensor_split([self.config.num_prefix_tokens])

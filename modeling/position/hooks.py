@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from ...configuration.configuration_stack import StackConfig
 
+Grid = tuple[int, int] | None
+
 
 class Embedded(NamedTuple):
     """The result of a frontend: one vector for each token, and how the tokens lie.
@@ -20,7 +22,7 @@ class Embedded(NamedTuple):
 
     hidden: Tensor
     padding_mask: Any = None
-    grid: tuple[int, int] | None = None
+    grid: Grid = None
 
     def requires_grad_(self, *args: bool) -> "Embedded":
         """Let the vectors take a gradient, as transformers asks of the output of input embeddings."""
@@ -42,13 +44,15 @@ class PositionState(NamedTuple):
 
     `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of their projection
     and of the queries' projection of cross-attention, `memory_key` (B, S, D) to that of its keys.
-    `bias` (B or 1, H, T, S) is added to the scores of self-attention.
+    `bias` (B or 1, H, T, S) is added to the scores of self-attention. With `vectors` (N, D) it has the number of one of
+    them for each pair (B or 1, 1, T, S), from which attention computes what it adds.
     """
 
     rotation: Rotation | None = None
     query_key: Tensor | None = None
     memory_key: Tensor | None = None
     bias: Tensor | None = None
+    vectors: Tensor | None = None
 
 
 NO_POSITION = PositionState()
@@ -76,7 +80,9 @@ class Position(nn.Module):
         """Act on the stack's input: (B, T, D), (B or 1, T) -> (B, T, D)."""
         return embedded.hidden
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+    def rotation(
+        self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None, grid: Grid = None
+    ) -> Rotation | None:
         """Return the rotation of queries and keys in layers of a pattern: (B or 1, T) -> (B or 1, 1, T, K)."""
         return None
 
@@ -86,6 +92,10 @@ class Position(nn.Module):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
         """Return the score bias: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)."""
+        return None
+
+    def vectors(self, device: torch.device) -> Tensor | None:
+        """Return vectors for a bias that numbers them: (N, D)."""
         return None
 
 

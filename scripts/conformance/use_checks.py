@@ -224,7 +224,7 @@ def trained(model: Any, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
     out = model.train()(**inputs)
     score(out).backward()
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    return main_output(out), {name: gradient for name, gradient in found.items() if gradient.abs().max() > 1e-6}
+    return main_output(out), {name: gradient for name, gradient in found.items() if (gradient.abs() > 1e-6).any()}
 
 
 def lora(subject: Subject) -> None:

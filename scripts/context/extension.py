@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from qkv.configuration.axes import ROTARY_POSITIONS
 from qkv.configuration.configuration_pattern import CACHE_LAYER_TYPES
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.modeling.stack import Stack
@@ -15,7 +14,10 @@ from qkv.modeling.stack import Stack
 Method = Literal["yarn", "linear", "dynamic", "copy"]
 ROPE_METHODS = ("yarn", "linear", "dynamic")
 # Methods by what a model counts positions with; the first is the default.
-METHODS: dict[str, tuple[str, ...]] = {"learned": ("copy",), **dict.fromkeys(ROTARY_POSITIONS, ROPE_METHODS)}
+METHODS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learned", "learned_and_t5"), ("copy",)),
+    **dict.fromkeys(("rope", "xpos"), ROPE_METHODS),
+}
 
 
 def extend(model: PreTrainedModel, max_position_embeddings: int, method: Method | None = None) -> PreTrainedModel:

@@ -70,6 +70,7 @@ def results(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for split, metrics in first["metrics"].items()
         },
         "commits": [record["commit"] for record in records],
+        **({"experts": first["experts"]} if "experts" in first else {}),
     }
 
 

@@ -173,6 +173,9 @@ def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], Pre
         check_tensor_parallel(model.config, recipe, size)
         return apply_tensor_parallel(model, size, accelerator.num_processes // size)
     if accelerator.is_fsdp2:
+        if any(buffer in model.state_dict() for buffer, _ in model.named_buffers()):
+            # Accelerate 1.15 sends parameters alone; here every process has built the whole model, for it has buffers.
+            accelerator.state.fsdp_plugin.cpu_ram_efficient_loading = False
         # FSDP2 allows a tied table in one group of modules only, and Accelerate's group has one input table.
         model.set_input_embeddings(model.get_input_embeddings())
     return model

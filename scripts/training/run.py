@@ -36,6 +36,7 @@ from qkv.scripts.training.accelerator import (
 )
 from qkv.scripts.training.distributed import init_elastic_process_group, model_class, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
+from qkv.scripts.training.expert_loads import LOADS, draw_loads, loads_of_test_split
 from qkv.scripts.training.logger import MetricLogger, check_losses, draw_curve
 from qkv.scripts.training.loop import Loop, out_of_memory_explained
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
@@ -78,6 +79,10 @@ class Run:
             self.task.processor.save_pretrained(folder)
             draw_curve(read_metrics(self.folder), folder / CURVE, self.record["steps"]["kept"])
             products = self.task.products(self.model, folder)
+            if loads := loads_of_test_split(self.model, self.task, self.record["recipe"]["batch_size"]):
+                self.record["experts"] = loads
+                draw_loads(loads, folder / LOADS)
+                products |= {LOADS: "Share of the test split's choices that falls on each expert"}
         pictures = {CURVE: "Loss and metrics by optimizer step", **products}
         self.record["pictures"] = {name: text for name, text in pictures.items() if name.endswith(".png")}
         self.record["products"] = list(products)

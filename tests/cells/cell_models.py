@@ -14,11 +14,18 @@ from transformers import PreTrainedConfig, PreTrainedModel
 import qkv
 import tables
 from comparison import exact
-from qkv.configuration.axes import ImagePositionName, KernelName, ObjectQueryPositionName, PatternName, PositionName
+from qkv.configuration.axes import (
+    DisentangledPositionName,
+    ImagePositionName,
+    KernelName,
+    ObjectQueryPositionName,
+    PatchPositionName,
+    PatternName,
+)
 from sampling import SEED as SEED
 from tiny import jitter
 
-AXES_OF_POSITIONS = (PositionName, ImagePositionName, ObjectQueryPositionName)
+AXES_OF_POSITIONS = (PatchPositionName, DisentangledPositionName, ImagePositionName, ObjectQueryPositionName)
 POSITIONS = tuple(dict.fromkeys(word for axis in AXES_OF_POSITIONS for word in get_args(axis)))
 PATTERNS, KERNELS = get_args(PatternName), get_args(KernelName)
 TABLE = tables.beside(__file__)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import reference
-from qkv.configuration.axes import ROTARY_POSITIONS
+from qkv.configuration.axes import DISENTANGLED_POSITIONS, ROTARY_POSITIONS
 from qkv.modeling.position.hooks import Embedded
 
 Turn = Callable[[Tensor], Tensor]
@@ -43,9 +43,33 @@ def in_rows_and_columns(stack: Any, row: Row) -> Tensor:
     return reference.image_positions(torch.ones(row.grid, dtype=torch.bool), stack.config.hidden_size)[None]
 
 
+def by_buckets(stack: Any, table: Any, places: Tensor) -> Tensor:
+    furthest = stack.config.relative_attention_max_distance
+    return reference.t5_bias(table.weight, places, places, not stack.config.causal, furthest)
+
+
+def learned(stack: Any, row: Row) -> Tensor:
+    return reference.learned_positions(row.places, stack.position.table.weight)
+
+
+def by_vectors(stack: Any, places: Tensor, module: Any, query: Tensor, key: Tensor) -> Tensor:
+    """Scores of one layer's queries and keys with vectors of their distances."""
+    config, vectors = stack.config, stack.position.norm(stack.position.distances.weight)[None]
+    own = "" if config.share_att_key else "pos_"
+    counts = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+    heads = [
+        reference.split_heads(project(module, f"{own}{name}_proj", vectors), count) for name, count in counts.items()
+    ]
+    if config.share_att_key and module.q_norm is not None:
+        heads = [norm(each) for norm, each in zip((module.q_norm, module.k_norm), heads, strict=True)]
+    scale = (3 * config.head_dim) ** -0.5
+    furthest = config.relative_attention_max_distance
+    return scale * reference.disentangled_bias(query, key, *heads, places, places, furthest)
+
+
 # What is added to the stack's input, and to the input of queries and keys in every layer: (1, T, D).
 INPUTS: dict[str, Callable[[Any, Row], Tensor]] = {
-    "learned": lambda stack, row: reference.learned_positions(row.places, stack.position.table.weight),
+    "learned": learned,
     "grid": lambda stack, row: reference.grid_positions(
         row.places,
         stack.position.table.weight,
@@ -53,6 +77,7 @@ INPUTS: dict[str, Callable[[Any, Row], Tensor]] = {
         stack.config.grid_rows,
         stack.config.grid_columns,
     ),
+    **dict.fromkeys(("learned_and_t5", "learned_and_disentangled"), learned),
     **{name: partial(tabled, name) for name in ("sinusoidal", "sinusoidal_concat", "sinusoidal_t2t")},
     "sinusoidal_2d_and_input": in_rows_and_columns,
 }
@@ -61,15 +86,11 @@ QUERY_KEYS: dict[str, Callable[[Any, Row], Tensor]] = {
     "sinusoidal_2d_and_input": in_rows_and_columns,
     "object_queries": lambda stack, row: stack.position.table.weight[None],
 }
-BIASES: dict[str, Callable[[Any, Tensor], Tensor]] = {
+BIASES: dict[str, Callable[[Any, Tensor], Any]] = {
     "alibi": lambda stack, places: reference.alibi_bias(stack.config.num_attention_heads, places, places),
-    "t5": lambda stack, places: reference.t5_bias(
-        stack.position.table.weight,
-        places,
-        places,
-        not stack.config.causal,
-        stack.config.relative_attention_max_distance,
-    ),
+    "t5": lambda stack, places: by_buckets(stack, stack.position.table, places),
+    "learned_and_t5": lambda stack, places: by_buckets(stack, stack.position.relative.table, places),
+    **dict.fromkeys(DISENTANGLED_POSITIONS, lambda stack, places: partial(by_vectors, stack, places)),
     "kerple": lambda stack, places: reference.kerple_bias(stack.position.log_r1, stack.position.log_r2, places, places),
 }
 PATTERNS: dict[str, Callable[[Any], Callable[[int, int], bool]]] = {
@@ -102,18 +123,23 @@ def visible_pairs(config: Any, pattern: str) -> Callable[[int, int, int], bool]:
     return reference.visibility(PATTERNS[pattern](config), *causal)
 
 
-def turns(config: Any, layer: int, pattern: str, places: Tensor) -> tuple[Turn, Turn]:
+def turns(config: Any, layer: int, pattern: str, row: Row) -> tuple[Turn, Turn]:
     """Rotations of queries and keys in a layer: 2 x ((1, H, T, K) -> same)."""
     if config.layer_positions[layer] not in ROTARY_POSITIONS:
         return (lambda heads: heads), (lambda heads: heads)
     rope = config.rope_of(pattern)
+    if config.layer_positions[layer] == "rope_2d":
+        halves = reference.rope_frequencies(config.head_dim // 2, rope["rope_theta"])
+        return (partial(reference.rotate_patches, grid=row.grid, frequencies=halves),) * 2
     rotated = int(config.head_dim * rope.get("partial_rotary_factor", 1))
     frequencies = reference.rope_frequencies(rotated, rope["rope_theta"])
 
     def turn(heads: Tensor, sign: int) -> Tensor:
-        turned = reference.rotate_heads(heads, places, frequencies)
+        turned = reference.rotate_heads(heads, row.places, frequencies)
         return (
-            reference.xpos_scale(turned, places, rotated, sign) if config.layer_positions[layer] == "xpos" else turned
+            reference.xpos_scale(turned, row.places, rotated, sign)
+            if config.layer_positions[layer] == "xpos"
+            else turned
         )
 
     return partial(turn, sign=1), partial(turn, sign=-1)
@@ -132,6 +158,8 @@ def softmax(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn
         norm(turn(each)) if last else turn(each if norm is None else norm(each))
         for turn, norm, each in zip(turned, (module.q_norm, module.k_norm), (query, key), strict=True)
     )
+    if callable(score["bias"]):
+        score |= {"bias": score["bias"](module, query, key), "scale": (3 * module.config.head_dim) ** -0.5}
     return reference.attention(query, key, value, softcap=module.config.attn_logit_softcapping, **score)[0]
 
 
@@ -191,7 +219,7 @@ def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tenso
         before, read = hidden, layer.self_attn_residual.input(hidden)
         first = read
         branch = attend(
-            layer.self_attn, (read + added, read + added, read), turns(config, index, pattern, row.places), **score
+            layer.self_attn, (read + added, read + added, read), turns(config, index, pattern, row), **score
         )
         hidden = layer.self_attn_residual(hidden, branch)
         if memory is not None:

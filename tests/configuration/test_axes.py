@@ -30,8 +30,8 @@ from qkv.scripts.recipes.fields.keys import explained
 
 # {axes whose words are the rows of one table: the table}
 TABLES: dict[str, dict[str, Any]] = {
-    "PositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
-    "TextPoolingName ImagePoolingName": POOLINGS,
+    "PatchPositionName TextPositionName ImagePositionName ObjectQueryPositionName": POSITIONS,
+    "PairedTextPoolingName ImagePoolingName": POOLINGS,
     "PatternName": PATTERNS,
     "KernelName": KERNELS,
     "ParallelKernelName": {word: row for word, row in CROSS_KERNELS.items() if word != "softmax"},

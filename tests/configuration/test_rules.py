@@ -1,7 +1,7 @@
 """Fields that contradict each other are refused by one sentence that names them, on construction, edit, use and loading."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from transformers import GPT2Config
@@ -10,7 +10,7 @@ import qkv
 import tables
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvEncoderModel
-from qkv.configuration.axes import BIAS_POSITIONS, STATE_KERNELS
+from qkv.configuration.axes import STATE_KERNELS, BiasPositionName
 
 RULES = [(getattr(qkv, name), *row) for name, rows in tables.beside(__file__).items() for row in rows]
 # What no YAML says: tuples, and configs of another class.
@@ -20,7 +20,7 @@ RULES += [
     (qkv.QkvDualEncoderConfig, {"vision_config": QkvDecoderConfig()}, "vision_config | QkvDecoderConfig"),
     (qkv.QkvDualEncoderConfig, {"text_config": QkvEncoderConfig()}, "text_config | QkvEncoderConfig"),
 ]
-SCORES = [{"position": word} for word in (*BIAS_POSITIONS, "xpos")]
+SCORES = [{"position": word} for word in (*get_args(BiasPositionName), "xpos")]
 SCORES += [{"pattern": "row"}, {"attention_dropout": 0.1}, {"attention_multiplier": 1.0}]
 RULES += [
     (QkvDecoderConfig, {"kernel": kernel, **fields}, f"kernel={kernel!r} | {name}={value!r}")

@@ -286,7 +286,8 @@ def paired(examples: list[Example]) -> dict[str, Tensor]:
 # Pairs compete, so that a part of a batch is another task: only processes and chunks may split it.
 PAIRS = task("DualEncoderModel", tiny.dual_encoder, "clip", captions)
 CHUNKED = task("DualEncoderModel", tiny.dual_encoder, "clip", captions, fields={"embedding_chunk_size": 3})
-CONTESTS = {"pairs": PAIRS, "pairs in chunks": CHUNKED}
+SIGMOIDS = task("DualEncoderModel", tiny.dual_encoder, "clip", captions, fields={"logit_bias": True})
+CONTESTS = {"pairs": PAIRS, "pairs in chunks": CHUNKED, "pairs by sigmoids": SIGMOIDS}
 ROUNDS = [
     (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing
 ]

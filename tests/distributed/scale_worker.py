@@ -98,6 +98,13 @@ CASES = {
     "alibi": examples.task("DecoderForCausalLM", tiny.decoder, "bloom", examples.next_words),
     "t5": examples.task("EncoderDecoderForConditionalGeneration", tiny.encoder_decoder, "t5", examples.translations),
     "normed heads": examples.task("DecoderForCausalLM", tiny.decoder, "neox", examples.next_words),
+    "mixture": examples.task(
+        "DecoderForCausalLM",
+        tiny.decoder,
+        "llama",
+        examples.next_words,
+        fields={"feed_forward": "moe", "num_experts": 4, "score_correction_bias": True},
+    ),
     "recurrent": TASKS["recurrent"],
     "ctc": TASKS["ctc"],
     "speech": TASKS["speech"],
@@ -144,7 +151,7 @@ def resumed(loop: Loop, start: Callable[[], Loop]) -> Loop:
 
 def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
     """The task of a case, which keeps the texts that a model writes in evaluation."""
-    is_decoder = name in ("decoder", "packed", "alibi", "normed heads", "dropout")
+    is_decoder = name in ("decoder", "packed", "mixture", "alibi", "normed heads", "dropout")
     data = Rows(CASES[name].examples())
 
     def collate(records: Sequence[int], places: Sequence[int] | None) -> Batch:

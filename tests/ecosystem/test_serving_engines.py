@@ -1,7 +1,7 @@
 """vLLM and SGLang serve our texts through their transformers backends, or say why not: their rules, their loops."""
 
 import copy
-from typing import Any
+from typing import Any, get_args
 
 import engines
 import pytest
@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 
 import qkv
 import tiny
-from qkv.configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
+from qkv.configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, BiasPositionName
 
 LENGTHS = [5, 9, 1, 7]
 DECODERS = {
@@ -139,7 +139,7 @@ def test_heads_are_where_engines_look(config: Any) -> None:
 
 
 WORDS = [
-    *(tiny.decoder("llama", position=word) for word in BIAS_POSITIONS),
+    *(tiny.decoder("llama", position=word) for word in get_args(BiasPositionName)),
     *(tiny.decoder(kind) for kind in ("bloom", "sparse", "dalle")),
 ]
 

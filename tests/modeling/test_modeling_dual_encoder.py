@@ -34,7 +34,8 @@ def test_projections_start_by_their_width_and_the_scale_as_the_config_says() -> 
     model = QkvDualEncoderModel(tiny.dual_encoder(hidden_size=96, projection_dim=64, logit_scale_init_value=1.5))
     for projection in (model.text_projection, model.visual_projection):
         assert abs(projection.weight.std().item() * 96**0.5 - 1) < 0.1
-    assert model.logit_scale == 1.5
+    assert model.logit_scale == 1.5 and model.logit_bias is None
+    assert QkvDualEncoderModel(tiny.dual_encoder("siglip")).logit_bias == -10
 
 
 @torch.no_grad()
@@ -69,6 +70,34 @@ def test_texts_without_an_end_or_an_image_are_refused() -> None:
     inputs["input_ids"][2] = 5
     with raises_sentence("input_ids", "eos_token_id=3", "pooling='end'"):
         build()(**inputs)
+
+
+@torch.no_grad()
+def test_scores_with_a_bias_are_of_vectors_that_nothing_projects() -> None:
+    model, inputs = build("siglip"), rows()
+    model.logit_bias.fill_(0.7)
+    output = model(**inputs, return_loss=True)
+    texts, images = output.text_model_output.pooler_output, output.vision_model_output.pooler_output
+    cosines = torch.nn.functional.cosine_similarity(images[:, None], texts[None], dim=-1)
+    assert_close(output.logits_per_image, cosines * model.logit_scale.exp() + 0.7)
+    signs = 2 * torch.eye(5) - 1
+    assert_close(output.loss, -(signs * output.logits_per_image).sigmoid().log().sum() / 5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_padding_that_is_read_is_computed_where_it_stands(backend: str) -> None:
+    model, inputs = build("siglip"), rows()
+    del inputs["pixel_values"]
+    padded = inputs["attention_mask"][:, -1] == 0
+    assert padded.any()
+    model.text_model.set_attn_implementation(backend)
+    given = model.get_text_features(**inputs, position_ids=torch.arange(9)[None]).pooler_output
+    for wanted in (None, True, False):
+        model.remove_padding = wanted
+        assert_close(model.get_text_features(**inputs).pooler_output, given)
+    inputs["input_ids"][padded, -1] += 1
+    assert ((model.get_text_features(**inputs).pooler_output - given).abs().amax(-1) > 1e-3).equal(padded)
 
 
 # Training -------------------------------------------------------------------------------------------------------------
@@ -118,4 +147,9 @@ def test_the_scale_is_taken_back_to_its_limit_in_training() -> None:
     assert model.logit_scale.grad.abs() > 0  # so that it may come down again
     model.logit_scale.requires_grad_(False).fill_(9.0)
     model(**inputs)
+    assert model.logit_scale == 9.0
+    free = build("siglip").train()  # judges each score by itself
+    free.logit_scale.data.fill_(9.0)
+    free(**inputs)
+    assert free.logit_scale == 9.0
     assert model.logit_scale == 9.0

@@ -118,6 +118,24 @@ def rotate_heads(heads, positions, frequencies):
     return torch.stack(turned).reshape(heads.shape)
 
 
+def rotate_patches(heads, grid, frequencies):
+    """Turn the first half of the pairs by 2 pi times the row of a patch, the second by its column: (B, H, T, K) -> same.
+
+    Rows and columns lie between -1 and 1, each patch at its center; tokens before the patches stay as they are.
+    Source: Siméoni et al. 2025, DINOv3, §3.2, and its code
+    """
+    turned, (rows, columns) = heads.clone(), grid
+    for row in range(rows):
+        for column in range(columns):
+            token = heads.shape[2] - rows * columns + row * columns + column
+            places = (2 * (row + 0.5) / rows - 1, 2 * (column + 0.5) / columns - 1)
+            angles = torch.cat([2 * math.pi * place * frequencies for place in places])
+            for b in range(heads.shape[0]):
+                for h in range(heads.shape[1]):
+                    turned[b, h, token] = rotate(heads[b, h, token], 1, angles)
+    return turned
+
+
 def xpos_scale(heads, positions, rotated, sign):
     """Scale pair i of each rotated vector at position n by ((2i/R + 0.4) / 1.4)^(n/512), keys (sign -1) by its inverse.
 
@@ -206,6 +224,41 @@ def kerple_bias(log_r1, log_r2, query_positions, key_positions):
                 for k in keys:
                     rows.append(-r1 * torch.log(1 + r2 * abs(q - k)))
     return torch.stack(rows).reshape(len(query_positions), len(log_r1), -1, key_positions.shape[1])
+
+
+def disentangled_bucket(distance, buckets, furthest):
+    """Number the distance query - key: exact up to a quarter of the buckets, then logarithmic up to `furthest`.
+
+    Source: He et al. 2021, DeBERTa, §3.1, eq. 3; `make_log_bucket_position` of https://github.com/microsoft/DeBERTa
+    """
+    side = buckets // 2
+    exact = side // 2
+    if abs(distance) > exact:
+        octave = math.log(abs(distance) / exact) / math.log((furthest - 1) / exact)
+        far = exact + math.ceil(octave * (exact - 1))
+        distance = far if distance > 0 else -far
+    return min(max(distance + side, 0), 2 * side - 1)
+
+
+def disentangled_bias(q, k, query_vectors, key_vectors, query_positions, key_positions, furthest):
+    """Score queries with the key vector of their distance, and keys with its query vector; None is no such score.
+
+    Source: He et al. 2021, DeBERTa, §3.1, eq. 4; its code takes one distance for both
+    Shapes: q (B, H, T, K), k (B, G, S, K), vectors (1, H, N, K) and (1, G, N, K), positions (B, T), (B, S) -> (B, H, T, S)
+    """
+    batch, heads, queries, _ = q.shape
+    buckets = (key_vectors if query_vectors is None else query_vectors).shape[2]
+    scores = []
+    for b, h, t, s in itertools.product(range(batch), range(heads), range(queries), range(k.shape[2])):
+        group = h // (heads // k.shape[1])
+        distance = (query_positions[b, t] - key_positions[b, s]).item()
+        number, score = disentangled_bucket(distance, buckets, furthest), q.new_zeros(())
+        if key_vectors is not None:
+            score = score + (q[b, h, t] * key_vectors[0, group, number]).sum()
+        if query_vectors is not None:
+            score = score + (k[b, group, s] * query_vectors[0, h, number]).sum()
+        scores.append(score)
+    return torch.stack(scores).reshape(batch, heads, queries, k.shape[2])
 
 
 def full(query, key):
@@ -1002,6 +1055,19 @@ def contrastive(images, texts, scale, count=None):
     for own in pairs:
         for scores in (scale * linear(images[own], texts), scale * linear(texts[own], images)):
             total = total - torch.log(softmax(scores)[own]) / 2
+    return total / (count or len(images))
+
+
+def sigmoid_contrastive(images, texts, scale, bias, count=None):
+    """Each image with each text, by itself: -log of a sigmoid of the score, or of minus it where they are no pair.
+
+    Source: Zhai et al. 2023, SigLIP, §3.2, eq. 2
+    """
+    total = images.new_zeros(())
+    for own, image in enumerate(images):
+        for other, text in enumerate(texts):
+            score = scale * (image * text).sum() + bias
+            total = total + torch.log(1 + torch.exp(-score if own == other else score))
     return total / (count or len(images))
 
 

@@ -305,6 +305,11 @@ def captions() -> dict[str, Tensor]:
     return {**sentences(), **images(), "return_loss": torch.tensor(True)}
 
 
+def captions_without_mask() -> dict[str, Tensor]:
+    """The same for a model that reads padding as it stands, as another token."""
+    return {name: value for name, value in captions().items() if name != "attention_mask"}
+
+
 def captions_by_highest_id() -> dict[str, Tensor]:
     """The same where the last real token has the highest id."""
     inputs = captions()
@@ -446,7 +451,7 @@ VARIANTS = [
         "ImageEncoder",
         image_encoder,
         ("Model", "vit", images),
-        *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2")),
+        *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2", "dinov3")),
     ),
     *cases("Decoder", decoder, *(("ForCausalLM", kind, causal_labels) for kind in list(KINDS["decoder"])[1:])),
     *cases(
@@ -460,7 +465,12 @@ VARIANTS = [
         recurrent,
         *(("ForConditionalGeneration", kind, translations) for kind in list(KINDS["recurrent"])[1:]),
     ),
-    *cases("DualEncoder", dual_encoder, ("Model", "uneven", captions_by_highest_id)),
+    *cases(
+        "DualEncoder",
+        dual_encoder,
+        ("Model", "uneven", captions_by_highest_id),
+        ("Model", "siglip", captions_without_mask),
+    ),
     *cases("Detection", detector, ("ForObjectDetection", "patches", objects)),
     *cases(
         "AudioEncoder",

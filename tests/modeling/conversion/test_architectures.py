@@ -15,9 +15,9 @@ import tables
 import tiny
 from errors import raises_sentence
 from families import variant
-from families.inputs import END, PAD, tokens, translation
+from families.inputs import END, PAD, text, tokens, translation
 from qkv.modeling.conversion.config import canonical
-from qkv.modeling.conversion.convert import frequencies, observe, read
+from qkv.modeling.conversion.convert import frequencies, observe, of_another_head, read
 
 TABLES = tables.beside(__file__)
 
@@ -100,6 +100,16 @@ def test_other_parts_come_along_or_stay_out() -> None:
     ours = pair("bloom", "ForCausalLM")[1]  # has code for eager attention alone
     ours.set_attn_implementation("sdpa")
     assert qkv.to_transformers(ours).config._attn_implementation == "eager"
+
+
+def test_words_of_deberta_are_scored_by_its_new_head_or_by_that_of_bert() -> None:
+    """And weights of v3's own files that no class of transformers reads are left out."""
+    official, ours = pair("deberta-v2", "ForMaskedLM", legacy=False)
+    back, inputs = qkv.to_transformers(ours), text("right")
+    real = inputs["attention_mask"].bool()
+    scores = [model(**inputs).logits[real] for model in (official, ours, back)]
+    assert back.config.legacy and all((each - scores[0]).abs().max() <= SINGLE for each in scores)
+    assert of_another_head("deberta-v2", "mask_predictions.classifier.bias")
 
 
 def test_sinusoids_of_whisper_are_rows_of_a_table_and_its_keys_have_no_bias() -> None:

@@ -6,32 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from test_parity import double
 from transformers import PreTrainedModel
 
-from comparison import exact
-from families import ROWS
 from families.base import Row
+from families.half_precision import FIRST, run
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
 
 pytestmark = pytest.mark.upstream
 
-# One class of each architecture.
-FIRST = {row.family.model_type: row for row in reversed(ROWS) if row.name == "" and row.head != "ForObjectDetection"}
 EACH = pytest.mark.parametrize("row", FIRST.values(), ids=FIRST)
 # The last matrix of a feed-forward network, whose output is added to hidden states; that of encoders alone.
 LAST = re.compile(r"(fc2|wo|mlp\.c_proj|down_proj|layer\.\d+\.output\.dense|lin2|dense_4h_to_h)\.weight$")
 OF_ENCODER = re.compile(f"encoder.*{LAST.pattern}")
-
-
-def run(row: Row, model: PreTrainedModel, *, ours: bool) -> dict[str, Tensor]:
-    """The floating-point outputs at real tokens."""
-    inputs, dtype = row.inputs("none"), next(model.parameters()).dtype
-    given = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    with torch.no_grad():
-        output = model(**row.placed(given, ours=ours))
-    states = {name: value for name, value in output.items() if isinstance(value, Tensor) and "loss" not in name}
-    return {name: row.real(name, value, inputs, ours=ours).float() for name, value in states.items()}
 
 
 def scaled(row: Row, factor: float, names: re.Pattern[str]) -> PreTrainedModel:
@@ -50,7 +37,7 @@ def scaled(row: Row, factor: float, names: re.Pattern[str]) -> PreTrainedModel:
 @EACH
 def test_half_precision_is_as_near_to_the_exact_numbers(row: Row, dtype: torch.dtype, factor: float) -> None:
     official = scaled(row, factor, re.compile(r"^(?!.*embed_positions).*weight$"))
-    with exact():
+    with double():
         precise = run(row, copy.deepcopy(official).double(), ours=False)
     theirs, mine = run(row, official.to(dtype), ours=False), run(row, from_transformers(official), ours=True)
     for name, one in theirs.items():

@@ -109,8 +109,10 @@ def test_positions_that_were_trained_are_refused() -> None:
 
 
 def test_every_table_is_used_and_its_rows_have_two_names_and_known_changes() -> None:
-    modules = (ROOT / "modeling" / "conversion").glob("*.py")
-    used = {name for path in modules for name in re.findall(r'ROWS\["(\w+)"\]', path.read_text())}
+    folder = ROOT / "modeling" / "conversion"
+    used = {name for path in folder.glob("*.py") for name in re.findall(r'ROWS\["(\w+)"\]', path.read_text())}
+    named = " ".join(path.read_text() for path in folder.glob("*.yaml"))
+    used |= {name for rows in re.findall(r"\brows: ([\w@ ]+)", named) for name in re.sub("@\\w+", "", rows).split()}
     # PyYAML keeps the last of two tables of one name.
     named = re.findall(r"^(\w+):", (ROOT / "modeling" / "conversion" / "weights.yaml").read_text(), re.MULTILINE)
     assert used == TABLES.keys() and len(named) == len(TABLES)

@@ -6,7 +6,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import pytest
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from comparison import assert_alike, decoder, encoder, exact, jittered, learned
-from qkv.configuration.axes import BIAS_POSITIONS
+from qkv.configuration.axes import BiasPositionName
 from qkv.modeling.fast_paths import unpadding, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
@@ -188,7 +188,9 @@ class Largest(TorchDispatchMode):
         return made
 
 
-LINEAR = itertools.product(["sliding", "block_sparse", "global tokens"], ["rope", *BIAS_POSITIONS], [1, 2], [0, 1])
+LINEAR = itertools.product(
+    ["sliding", "block_sparse", "global tokens"], ["rope", *get_args(BiasPositionName)], [1, 2], [0, 1]
+)
 
 
 @pytest.mark.parametrize(("pattern", "position", "rows", "past"), sampled(LINEAR, 13))

@@ -20,8 +20,10 @@ SPECIAL = {
     "class": {},
     "distillation": {"class_token": False, "distillation_token": True, "pooling": "mean"},
     "both": {"distillation_token": True},
+    "registers": {"distillation_token": True, "num_register_tokens": 3},
 }
 NAMES = {"none": [], "class": ["class_token"], "distillation": ["distillation_token"]}
+NAMES["registers"] = ["class_token", "distillation_token", "register_tokens"]
 
 
 @pytest.mark.parametrize("special", SPECIAL)

@@ -87,6 +87,26 @@ def test_end_of_a_text(kind, places):
     assert_same(pooler(hidden, KEEP["left"]), last_token(hidden, KEEP["left"]), hidden)  # embeddings given for ids
 
 
+@SIDES
+def test_last_token_is_read_whether_it_is_padding_or_not(side):
+    pooler, hidden = jittered(POOLINGS["last"](encoder())), draw(3, 5, 6)
+    assert_same(pooler(hidden, KEEP[side]), scores(pooler.dense, hidden[:, -1]), hidden, *pooler.parameters())
+
+
+@pytest.mark.parametrize("heads", [{"num_attention_heads": 3}, {"num_attention_heads": 2, "num_key_value_heads": 1}])
+def test_learned_query_reads_all_tokens(heads):
+    pooler, hidden = jittered(POOLINGS["attention"](vision(pooling="attention", **heads))), draw(3, 5, 6)
+    read = pooler.attention
+    q = scores(read.q_proj, pooler.probe.expand(3, -1, -1)).unflatten(-1, (-1, read.head_dim)).transpose(1, 2)
+    k, v = (
+        scores(one, hidden).unflatten(-1, (-1, read.head_dim)).transpose(1, 2) for one in (read.k_proj, read.v_proj)
+    )
+    mixed = scores(read.o_proj, reference.attention(q, k, v)[0].transpose(1, 2).flatten(2))[:, 0]
+    inner = reference.gelu(scores(pooler.mlp.up_proj, normed(pooler.norm, mixed)))
+    expected = mixed + scores(pooler.mlp.down_proj, inner)
+    assert_same(pooler(hidden), expected, hidden, *pooler.parameters())
+
+
 @pytest.mark.parametrize("act", [None, "relu"])
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_transform_before_a_classifier(act, kind):

@@ -200,6 +200,13 @@ def test_contrastive(count):
     assert_same(contrastive(images, texts, scale, count), expected, images, texts, scale)
 
 
+@COUNTS
+def test_contrastive_by_sigmoids(count):
+    images, texts, scale, bias = draw(5, 3), draw(5, 3), draw(1)[0], draw(1)[0]
+    expected = reference.sigmoid_contrastive(images, texts, scale, bias, number(count))
+    assert_same(contrastive(images, texts, scale, count, bias), expected, images, texts, scale, bias)
+
+
 def test_contrastive_parts_are_contests_of_their_own():
     """They add up to the mean over pairs, which is not the loss of all pairs in one contest."""
     images, texts, scale = draw(5, 3), draw(5, 3), torch.tensor(2.0, dtype=torch.float64)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import reference
 from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoding, exact, vision
+from errors import raises_sentence
 from qkv.configuration.axes import PositionName
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import Embedded
@@ -48,9 +49,23 @@ def test_learned_is_resampled_for_other_images(size, prefix, offset):
     assert_same(module.embed(Embedded(hidden, grid=size), places), expected, hidden, module.table.weight)
 
 
+@pytest.mark.parametrize("registers", [1, 4, 20])
+@pytest.mark.parametrize(("prefix", "offset"), [(0, 0), (1, 0), (2, 3)])
+def test_learned_has_no_rows_for_registers(registers, prefix, offset):
+    tokens = {"class_token": prefix > 0, "distillation_token": prefix > 1, "num_register_tokens": registers}
+    module = encoding(vision(position_offset=offset, pooling="mean", **tokens))
+    table, hidden = module.table.weight, draw(2, prefix + registers + 15, 6)
+    assert len(table) == offset + prefix + 15
+    added = torch.cat((table[offset : offset + prefix], torch.zeros(registers, 6), table[offset + prefix :]))
+    embedded = Embedded(hidden, grid=(3, 5))
+    assert_same(module.embed(embedded, torch.arange(hidden.shape[1])[None]), hidden + added, hidden, table)
+    with raises_sentence(f"num_register_tokens={registers}", "images of"):
+        module.embed(embedded._replace(grid=(5, 3)), PLACES)
+
+
 @pytest.mark.parametrize("size", [(3, 5), (4, 9)])
 def test_other_positions_ignore_the_grid(size):
-    for word in set(get_args(PositionName)) - {"learned"}:
+    for word in set(get_args(PositionName)) - {"learned", "learned_and_t5"}:
         module, hidden = encoding(vision(position=word)), draw(2, 7, 6)
         assert torch.equal(module.embed(Embedded(hidden, grid=size), PLACES), module.embed(Embedded(hidden), PLACES))
 

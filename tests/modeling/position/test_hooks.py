@@ -9,6 +9,7 @@ import torch
 from comparison import TRAINED, decoder, draw, encoding
 from qkv.configuration.axes import (
     BIAS_POSITIONS,
+    DISENTANGLED_POSITIONS,
     ROTARY_POSITIONS,
     TABLE_POSITIONS,
     ImagePositionName,
@@ -24,6 +25,7 @@ HOOKS = {
     "rotation": {*ROTARY_POSITIONS},
     "query_key": {*get_args(ImagePositionName), *get_args(ObjectQueryPositionName)} - {"none"},
     "bias": {*BIAS_POSITIONS},
+    "vectors": {*DISENTANGLED_POSITIONS},
 }
 
 

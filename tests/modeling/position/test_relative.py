@@ -2,16 +2,18 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig
+from transformers import DINOv3ViTConfig, LlamaConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.dinov3_vit.modeling_dinov3_vit import DINOv3ViTRopePositionEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import reference
-from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
+from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact, vision
+from errors import raises_sentence
 from qkv.configuration.configuration_position import ROPE_TYPES
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.position.hooks import apply_rotation
+from qkv.modeling.position.hooks import Embedded, apply_rotation
 
 SCALINGS = {
     "default": {"rope_theta": 100.0},
@@ -63,6 +65,38 @@ def test_rope_is_bit_equal_to_transformers(kind, dtype, length):
     ours = POSITIONS["rope"](config).rotation(places, dtype).query
     first, second = sines.chunk(2, dim=-1)
     assert torch.equal(ours[0][:, 0], cosines) and torch.equal(ours[1][:, 0], torch.cat((-first, second), dim=-1))
+
+
+@pytest.mark.parametrize("grid", [None, (2, 4), (4, 1)])
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_rope_of_patches(grid, prefix):
+    tokens = {"class_token": prefix > 0, "num_register_tokens": max(prefix - 1, 0), "pooling": "mean"}
+    config = vision(position="rope_2d", head_dim=8, rope_parameters={"rope_theta": 100.0}, **tokens)
+    rows, columns = grid or (3, 5)
+    length = prefix + rows * columns
+    module, heads = encoding(config), draw(2, 3, length, 8)
+    with exact():
+        rotation = module.rotation(torch.arange(length)[None], torch.float64, None, grid)
+        actual, keys = apply_rotation(heads, heads, rotation)
+    expected = reference.rotate_patches(heads, (rows, columns), reference.rope_frequencies(4, 100.0))
+    assert torch.equal(actual, keys) and torch.equal(actual[:, :, :prefix], heads[:, :, :prefix])
+    assert_same(actual, expected, heads)
+    with raises_sentence(f"{length + 1} tokens", f"{prefix}", f"({rows}, {columns})"):
+        module.rotation(torch.arange(length + 1)[None], torch.float64, None, grid)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads", [1, 3, 7])
+def test_rope_of_patches_is_bit_equal_to_transformers(heads, dtype):
+    sizes = {"hidden_size": 20 * heads, "num_attention_heads": heads, "image_size": (24, 40), "patch_size": 4}
+    theirs = DINOv3ViTRopePositionEmbedding(DINOv3ViTConfig(**sizes)).eval()
+    cosines, sines = theirs(torch.zeros(1, 3, 24, 40, dtype=dtype))
+    config = vision(
+        **sizes, head_dim=20, position="rope_2d", rope_parameters={"rope_theta": 100.0}, num_register_tokens=2
+    )
+    ours = POSITIONS["rope_2d"](config).rotation(torch.arange(63)[None], dtype).query
+    first, second = sines.chunk(2, dim=-1)
+    assert torch.equal(ours[0][0, 0, 3:], cosines) and torch.equal(ours[1][0, 0, 3:], torch.cat((-first, second), -1))
 
 
 def test_rope_reads_its_config_at_every_forward():
@@ -125,6 +159,17 @@ def test_t5_bias(stack):
         actual = module.bias(queries, keys)
     expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
     assert_same(actual, expected, module.table.weight)
+
+
+@STACKS
+def test_a_table_and_a_bias(stack):
+    module = encoding(stack(position="learned_and_t5", relative_attention_num_buckets=8))
+    hidden = draw(2, 7, 6)
+    with exact():
+        embedded, actual = module.embed(Embedded(hidden), PLACES), module.bias(PLACES, PLACES)
+    assert_same(embedded, hidden + reference.learned_positions(PLACES, module.table.weight), hidden)
+    table = module.relative.table.weight
+    assert_same(actual, reference.t5_bias(table, PLACES, PLACES, stack is encoder), table)
 
 
 @STACKS

@@ -151,6 +151,12 @@ def masked_patches(side: str) -> dict[str, Tensor]:
     return {**images(side), "bool_masked_pos": torch.arange(BATCH * 9).view(BATCH, 9) % 3 == 0}
 
 
+def oblong_patches(side: str) -> dict[str, Tensor]:
+    """The same of images of another size, some of whose patches are masked."""
+    pixels = oblong_labels(side)["pixel_values"]
+    return {"pixel_values": pixels, "bool_masked_pos": torch.arange(BATCH * 15).view(BATCH, 15) % 4 == 0}
+
+
 def sound(side: str, *, length: int = 23, bins: int = 10) -> dict[str, Tensor]:
     """Spectrograms of odd length, all but the first padded at the end, more and more."""
     features = torch.randn(BATCH, length, bins, generator=torch.Generator().manual_seed(1))
