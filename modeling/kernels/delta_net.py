@@ -38,15 +38,17 @@ def short_convolution(
     joined = torch.cat((before, values.gather(1, order[..., None].expand_as(values))), dim=1)
     kept = real + torch.arange(past, device=values.device)
     end = joined.gather(1, kept[..., None].expand(-1, -1, joined.shape[-1]))
-    precise = joined.to(torch.promote_types(joined.dtype, torch.float32))
-    parts = [precise[:, tap : tap + length] * weight[:, 0, tap] for tap in range(past + 1)]
+    numbers = None
     if documents is not None:
         numbers = F.pad(documents.expand_as(order).gather(1, order), (past, 0), value=-1)
-        parts = [
-            part * (numbers[:, tap : tap + length] == numbers[:, past:])[..., None] for tap, part in enumerate(parts)
-        ]
         end = end * (numbers.gather(1, kept) == numbers.gather(1, real + past - 1))[..., None]
-    mixed = torch.stack(parts).sum(0).to(values.dtype)
+    mixed = torch.zeros_like(values, dtype=torch.promote_types(values.dtype, torch.float32))
+    for tap in range(past + 1):
+        part = joined[:, tap : tap + length].to(mixed.dtype)
+        if numbers is not None:
+            part = part * (numbers[:, tap : tap + length] == numbers[:, past:])[..., None]
+        mixed = torch.addcmul(mixed, part, weight[:, 0, tap].to(mixed.dtype))
+    mixed = mixed.to(values.dtype)
     return mixed.gather(1, order.argsort(dim=1)[..., None].expand_as(mixed)), end
 
 
