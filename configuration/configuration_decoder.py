@@ -133,7 +133,7 @@ class ConvolutionConfig(BranchConfig):
         linear_value_head_dim: Width of a head of its values. None is `linear_key_head_dim`.
     """
 
-    linear_conv_kernel_dim: int = at_least(0, 0)  # type: ignore[assignment]  # 0 of other stacks
+    linear_conv_kernel_dim: int = at_least(0, 0)
     linear_num_key_heads: Derived = size_of("num_attention_heads")
     linear_num_value_heads: Derived = size_of("linear_num_key_heads")
     linear_key_head_dim: Derived = size_of("head_dim")
