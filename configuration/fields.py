@@ -78,6 +78,6 @@ def check_value(known: "Field[object]", value: object, mistake: BaseException | 
     said = known.name if hasattr(value, "to_dict") else f"{known.name}={value!r}"
     if isinstance(mistake, TypeError):
         default = known.default_factory() if callable(known.default_factory) else known.default
-        expected = known.type.__name__ if isinstance(known.type, type) else str(known.type).replace("typing.", "")
+        expected = known.type.__name__ if isinstance(known.type, type) else known.type
         raise ValueError(f"{said} is of type {type(value).__name__}, expected {expected}; its default is {default!r}")
     raise ValueError(f"{said} {mistake}")
