@@ -69,6 +69,14 @@ def literal_words(annotation: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
+def type_name(annotation: object) -> str:
+    """Return the name of a type, with words that stand alone and in lists named once."""
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    for part in get_args(annotation):
+        name = name.replace(f"list[{part}]", "list of them") if get_origin(part) is Literal else name
+    return name
+
+
 def check_value(known: "Field[object]", value: object, mistake: BaseException | None) -> None:
     """Raise ValueError on a value that a field refused, with the field, the value and the type or words it has."""
     words = literal_words(known.type)
@@ -78,6 +86,6 @@ def check_value(known: "Field[object]", value: object, mistake: BaseException | 
     said = known.name if hasattr(value, "to_dict") else f"{known.name}={value!r}"
     if isinstance(mistake, TypeError):
         default = known.default_factory() if callable(known.default_factory) else known.default
-        expected = known.type.__name__ if isinstance(known.type, type) else known.type
+        expected = type_name(known.type)
         raise ValueError(f"{said} is of type {type(value).__name__}, expected {expected}; its default is {default!r}")
     raise ValueError(f"{said} {mistake}")

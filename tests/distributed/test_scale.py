@@ -24,12 +24,12 @@ QUICK = [
     ("dropout", "tensor parallel", "float64"),
     ("pairs", "ddp, in one part", "float64"),
     ("scenes", "ddp", "float64"),
-    ("mixture", "fsdp2", "float32"),
+    ("mixture", "fsdp2", "float64"),
 ]
 LONG = [
     *[(name, way, dtype) for name in (*FAMILIES, "packed") for way in WAYS for dtype in ("float64", "float32")],
     *[(name, "tensor parallel", "float64") for name in ("alibi", "t5")],
-    *[("mixture", way, "float32") for way in WAYS],  # grouped products of experts have no double precision
+    *[("mixture", way, dtype) for way in WAYS for dtype in ("float64", "float32")],
     *[(name, way, "float64") for name in ("ctc", "speech") for way in ("ddp", "fsdp2")],
     ("normed heads", "tensor parallel, in one part", "float64"),
     ("recurrent", "ddp", "float64"),
