@@ -9,6 +9,7 @@ from transformers import DynamicCache
 import reference
 from comparison import assert_same, decoder, draw, exact, jittered
 from errors import raises_sentence
+from qkv import QkvDecoderForCausalLM
 from qkv.modeling.context import LayerContext
 from qkv.modeling.kernels.delta_net import GatedDeltaNet, short_convolution
 from qkv.modeling.kernels.state_cache import hold_states
@@ -99,6 +100,17 @@ def test_the_last_document_goes_on() -> None:
     mask = TokenMask(None, torch.tensor([[0, 0, 0, 0, 1]]))
     _, end = short_convolution(values[:, :5], weight, mask)
     assert_same(short_convolution(values[:, 5:], weight, None, end)[0], whole[:, 1:])
+
+
+@pytest.mark.parametrize("fields", [{"position": "learned"}, {**SIZES, "position": ["none", "rope"]}])
+def test_layers_with_states_and_layers_with_keys_generate_together(fields) -> None:
+    mixed = {"kernel": ["gated_delta", "softmax"], "pattern": ["full", "sliding"], "sliding_window": 3}
+    model = QkvDecoderForCausalLM(decoder(**{**fields, **mixed, "num_hidden_layers": 2})).eval()
+    ids = torch.tensor([[5, 6, 7, 8, 9], [1, 1, 1, 4, 6]])
+    options = {"attention_mask": (ids != 1).long(), "pad_token_id": 1, "do_sample": False, "min_new_tokens": 6}
+    plain = model.generate(ids, use_cache=False, max_new_tokens=6, **options)
+    for cache in ("dynamic", "static"):
+        assert torch.equal(model.generate(ids, cache_implementation=cache, max_new_tokens=6, **options), plain)
 
 
 @pytest.mark.parametrize(
