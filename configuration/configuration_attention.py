@@ -103,15 +103,18 @@ class AttentionConfig(PositionConfig):
         return words_of_layers(self.kernel, self.num_hidden_layers)
 
     @property
-    def layer_masks(self) -> list[str]:
-        """The kind of mask of each layer: that of its pattern, or of single tokens where it keeps a state."""
-        pairs = zip(self.layer_kernels, self.layer_patterns, strict=False)  # lengths are checked elsewhere
-        return ["state" if kernel in STATE_KERNELS else pattern for kernel, pattern in pairs]
-
-    @property
     def keeps_state(self) -> bool:
         """True where a layer keeps a state instead of keys and values."""
-        return "state" in self.layer_masks
+        words = [self.kernel] if isinstance(self.kernel, str) else self.kernel
+        return any(word in STATE_KERNELS for word in words)
+
+    @property
+    def layer_masks(self) -> list[str]:
+        """The kind of mask of each layer: that of its pattern, or of single tokens where it keeps a state."""
+        if not self.keeps_state:
+            return [*self.layer_patterns]
+        pairs = zip(self.layer_kernels, self.layer_patterns, strict=True)
+        return ["state" if kernel in STATE_KERNELS else pattern for kernel, pattern in pairs]
 
     def validate_kernel(self) -> None:
         """Check that a kernel that keeps a state is asked for nothing that acts on single pairs of tokens."""
