@@ -14,6 +14,7 @@ from .axes import (
     ProjectionName,
     QueryKeyNormName,
 )
+from .configuration_pattern import check_words_of_layers, words_of_layers
 from .configuration_position import PositionConfig
 from .fields import Derived, at_least, positive, rate, size_of
 
@@ -34,14 +35,16 @@ class AttentionConfig(PositionConfig):
         attn_logit_softcapping: Bound c that scores s approach, c·tanh(s/c) (Gemma 2). None is none; sdpa cannot compute
             it, and eager attention takes its place.
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
-        kernel: Weights of the values: `softmax` of scores; `linear`, products of features of queries and keys, in
-            linear time with a cache of one size; `gated_delta`, such a cache that replaces and forgets values (Gated
-            DeltaNet), for decoders and the texts of pairs alone.
+        kernel: Weights of the values, one word for all layers or a list with one for each: `softmax` of scores;
+            `linear`, products of features of queries and keys, in linear time with a cache of one size; `gated_delta`,
+            such a cache that replaces and forgets values (Gated DeltaNet), for decoders and the texts of pairs alone.
         feature_map: Features of `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer); `relu` (cosFormer).
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
+    # A field of decoders alone.
+    linear_conv_kernel_dim = 0
 
     num_attention_heads: int = at_least(1, 12)
     num_key_value_heads: Derived = size_of("num_attention_heads")
@@ -52,7 +55,7 @@ class AttentionConfig(PositionConfig):
     attention_multiplier: float | int | None = positive()
     attn_logit_softcapping: float | int | None = positive()
     attention_dropout: float | int = rate()
-    kernel: KernelName = "softmax"
+    kernel: KernelName | list[KernelName] = "softmax"
     feature_map: FeatureMapName = "elu"
 
     def __post_init__(self, **kwargs: object) -> None:
@@ -94,12 +97,33 @@ class AttentionConfig(PositionConfig):
                 f"attn_logit_softcapping={self.attn_logit_softcapping} needs {beside[0]}=False; leave one out"
             )
 
+    @property
+    def layer_kernels(self) -> list[KernelName]:
+        """The kernel of each layer."""
+        return words_of_layers(self.kernel, self.num_hidden_layers)
+
+    @property
+    def keeps_state(self) -> bool:
+        """True where a layer keeps a state instead of keys and values."""
+        words = [self.kernel] if isinstance(self.kernel, str) else self.kernel
+        return any(word in STATE_KERNELS for word in words)
+
+    @property
+    def layer_masks(self) -> list[str]:
+        """The kind of mask of each layer: that of its pattern, or of single tokens where it keeps a state."""
+        if not self.keeps_state:
+            return [*self.layer_patterns]
+        pairs = zip(self.layer_kernels, self.layer_patterns, strict=True)
+        return ["state" if kernel in STATE_KERNELS else pattern for kernel, pattern in pairs]
+
     def validate_kernel(self) -> None:
         """Check that a kernel that keeps a state is asked for nothing that acts on single pairs of tokens."""
-        if self.kernel in RECURRENT_KERNELS:
+        check_words_of_layers("kernel", self.layer_kernels, self.num_hidden_layers)
+        if len({*self.layer_kernels}) > 1 and getattr(self, "cross_attention", False):
+            raise ValueError(f"kernel={self.kernel} of single layers needs cross_attention=False; use one word")
+        if {*RECURRENT_KERNELS} & {*self.layer_kernels}:
             check_order(self)
-        if self.kernel in STATE_KERNELS:
-            check_no_scores(self)
+        check_no_scores(self)
 
 
 def grid_words(config: AttentionConfig) -> list[str]:
@@ -122,14 +146,17 @@ def head_size(hidden_size: int, heads: int) -> int:
 
 
 def check_no_scores(config: AttentionConfig) -> None:
-    """Raise ValueError where a kernel that has no scores is asked to change or to hide some."""
-    kernel, patterns = f"kernel={config.kernel!r}", {*config.layer_patterns} - {"full"}
-    if config.position_word in (*BIAS_POSITIONS, "xpos"):
-        raise ValueError(f"{kernel} has no scores for position={config.position!r}; use 'rope' or kernel='softmax'")
-    if patterns:
-        raise ValueError(f"{kernel} keeps one state of all tokens, got pattern={min(patterns)!r}; use 'full'")
+    """Raise ValueError where a layer whose kernel has no scores is asked to change or to hide some."""
+    kernel = f"kernel={config.kernel!r}"
+    for word, position, pattern in zip(
+        config.layer_kernels, config.layer_positions, config.layer_patterns, strict=False
+    ):
+        if word in STATE_KERNELS and position in (*BIAS_POSITIONS, "xpos"):
+            raise ValueError(f"{kernel} has no scores for position={config.position!r}; use 'rope' or kernel='softmax'")
+        if word in STATE_KERNELS and pattern != "full":
+            raise ValueError(f"{kernel} keeps one state of all tokens, got pattern={pattern!r}; use 'full'")
     for name, default in (("attention_dropout", 0), ("attention_multiplier", None), ("attn_logit_softcapping", None)):
-        if getattr(config, name) != default:
+        if "softmax" not in config.layer_kernels and getattr(config, name) != default:
             raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")
 
 

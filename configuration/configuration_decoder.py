@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import ClassVar
 
-from .axes import ActivationName, FeedForwardName, FrontendName, RouterName
+from .axes import ROTARY_POSITIONS, ActivationName, FeedForwardName, FrontendName, RouterName
 from .configuration_base import auto_classes_of
 from .configuration_pattern import check_words_of_layers, words_of_layers
 from .configuration_stack import BranchConfig, TextGridConfig
@@ -121,7 +121,54 @@ def check_unmixed(config: ExpertsConfig) -> None:
         raise ValueError("shared_expert_gate=True scales a shared expert; set shared_expert_intermediate_size")
 
 
-class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
+class ConvolutionConfig(BranchConfig):
+    """Configure layers of the gated delta rule behind a short convolution.
+
+    Args:
+        linear_conv_kernel_dim: Number of tokens that a short convolution mixes before `kernel="gated_delta"`, which
+            then has heads of other sizes, and outputs that are gated by a SiLU (Qwen3-Next). 0 is none.
+        linear_num_key_heads: Number of heads of its queries and keys. None is `num_attention_heads`.
+        linear_num_value_heads: Number of heads of its values, which share keys. None is `linear_num_key_heads`.
+        linear_key_head_dim: Width of a head of its queries and keys. None is `head_dim`.
+        linear_value_head_dim: Width of a head of its values. None is `linear_key_head_dim`.
+    """
+
+    linear_conv_kernel_dim: int = at_least(0, 0)
+    linear_num_key_heads: Derived = size_of("num_attention_heads")
+    linear_num_value_heads: Derived = size_of("linear_num_key_heads")
+    linear_key_head_dim: Derived = size_of("head_dim")
+    linear_value_head_dim: Derived = size_of("linear_key_head_dim")
+
+    def to_dict(self) -> Fields:
+        """Return all fields; those of short convolutions only where there are some."""
+        values = super().to_dict()
+        unread = () if self.linear_conv_kernel_dim else [name for name in values if name.startswith("linear_")]
+        return {name: value for name, value in values.items() if name not in unread}
+
+    @property
+    def linear_key_width(self) -> int:
+        """Width of all keys of `kernel="gated_delta"` with a convolution."""
+        return self.linear_num_key_heads * self.linear_key_head_dim
+
+    @property
+    def linear_value_width(self) -> int:
+        """Width of all its values."""
+        return self.linear_num_value_heads * self.linear_value_head_dim
+
+    def validate_convolution(self) -> None:
+        """Check that a short convolution has its kernel, without a rotation, and values that divide by keys."""
+        taps, kernels = f"linear_conv_kernel_dim={self.linear_conv_kernel_dim}", self.layer_kernels
+        if self.linear_conv_kernel_dim and "gated_delta" not in kernels:
+            raise ValueError(f"{taps} is of kernel='gated_delta', got kernel={self.kernel!r}; leave it out")
+        words = [word for word, kernel in zip(self.layer_positions, kernels, strict=False) if kernel == "gated_delta"]
+        if self.linear_conv_kernel_dim and {*words} & {*ROTARY_POSITIONS}:
+            raise ValueError(f"{taps} leaves order to its layers, got position={self.position!r}; use 'none' there")
+        if self.linear_num_value_heads % self.linear_num_key_heads:
+            heads = f"linear_num_value_heads={self.linear_num_value_heads}"
+            raise ValueError(f"{heads} must be a multiple of linear_num_key_heads={self.linear_num_key_heads}")
+
+
+class QkvDecoderConfig(ExpertsConfig, ConvolutionConfig, TextGridConfig):
     """Configure a causal stack over tokens, alone or as the decoder of an encoder-decoder.
 
     Args:
@@ -189,7 +236,7 @@ class QkvDecoderConfig(ExpertsConfig, TextGridConfig):
 
     def validate_sinks(self) -> None:
         """Check that attention has scores, to which a sink adds one."""
-        if self.attention_sinks and self.kernel != "softmax":
+        if self.attention_sinks and self.keeps_state:
             raise ValueError(f"attention_sinks=True needs kernel='softmax', got kernel={self.kernel!r}")
 
     @property

@@ -79,7 +79,7 @@ class StackConfig(AttentionConfig):
         if by_head:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
         joined = self.attention_sinks or self.query_key_norm in ("each_head", "width")
-        whole = joined or self.position_word in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS
+        whole = joined or self.position_word in BIAS_POSITIONS or bool({*RECURRENT_KERNELS} & {*self.layer_kernels})
         readers = [] if whole else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) and not joined else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
@@ -134,7 +134,7 @@ class StackConfig(AttentionConfig):
         if self.query_key_norm == "each_head" and self.norm_gain != "direct":
             raise ValueError(f"{word} has a direct gain, got norm_gain={self.norm_gain!r}; use 'head'")
         if self.query_key_norm == "head_after_rotation":
-            alone = self.kernel == "softmax" and not getattr(self, "cross_attention", False)
+            alone = not self.keeps_state and not getattr(self, "cross_attention", False)
             if position not in ROTARY_POSITIONS or not alone or getattr(self, "global_projections", False):
                 needed = "position='rope', kernel='softmax', without cross-attention and global projections"
                 raise ValueError(f"{word} needs {needed}; use 'head'")

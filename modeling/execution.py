@@ -112,7 +112,7 @@ class Plan:
         engine = inputs.sizes.cache is None and inputs.backend not in ALL_MASK_ATTENTION_FUNCTIONS
         if engine and mask is None and positions is not None:
             check_position_ids(hidden, positions)
-            return AttentionMasks(positions, positions, dict.fromkeys(self.config.layer_patterns))
+            return AttentionMasks(positions, positions, dict.fromkeys(self.config.layer_masks))
         return build_masks(self.config, hidden, inputs.sizes, mask, inputs.packing, partial(build, inputs.backend))
 
     def bias(self, pattern: str, layer: int) -> Tensor | None:
@@ -136,16 +136,17 @@ class Plan:
         given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
         query_key, vectors = position.query_key(self.embedded._replace(hidden=hidden)), position.vectors(hidden.device)
-        contexts: dict[tuple[str, bool], LayerContext] = {}
-        kinds = [(pattern, layer in position.left_out) for layer, pattern in enumerate(self.config.layer_patterns)]
+        contexts: dict[tuple[str, str, bool], LayerContext] = {}
+        pairs = enumerate(zip(self.config.layer_masks, self.config.layer_patterns, strict=True))
+        kinds = [(*pair, layer in position.left_out) for layer, pair in pairs]
         for layer, kind in enumerate(kinds):
             if kind in contexts:
                 continue
-            pattern, left_out = kind
+            mask, pattern, left_out = kind
             rotation = None if left_out else position.rotation(self.positions, hidden.dtype, pattern, grid)
             bias = None if left_out else self.bias(pattern, layer)
             state = PositionState(rotation, query_key, inputs.memory.position, bias, vectors)
-            contexts[kind] = LayerContext(self.mask(pattern), state, *given, project)
+            contexts[kind] = LayerContext(self.mask(mask), state, *given, project)
         return [contexts[kind] for kind in kinds]
 
     def mask(self, pattern: str) -> Mask:

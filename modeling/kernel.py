@@ -14,7 +14,7 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
+from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_stack import StackConfig
 from .masks.masking import Mask, SparseMask
@@ -175,7 +175,7 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         check_head_of_engine(config, where)
     ignored = {
         "attention_sinks=True": config.attention_sinks,
-        f"kernel={config.kernel!r}": config.kernel in STATE_KERNELS,
+        f"kernel={config.kernel!r}": config.keeps_state,
     }
     ignored["rope_type='longrope'"] = paged and bool(config.lengths_of_longrope)  # texts of a step are rotated alike
     for name in filter(ignored.get, ignored):

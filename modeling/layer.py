@@ -32,12 +32,12 @@ class Layer(GradientCheckpointingLayer):
 
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__()
-        self.self_attn = KERNELS[config.kernel](config, layer_index)
+        self.self_attn = KERNELS[config.layer_kernels[layer_index]](config, layer_index)
         self.self_attn_residual = Residual(config, layer_index, normed=layer_index > 0 or not config.skip_first_norm)
         self.cross_attn: CrossAttention | None = None
         self.cross_attn_residual: Residual | None = None
         if getattr(config, "cross_attention", False):
-            self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
+            self.cross_attn = CROSS_KERNELS[config.layer_kernels[layer_index]](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.layer_feed_forwards[layer_index]](config)
         self.mlp_residual = Residual(config, layer_index, normed=not self.shares_norm)

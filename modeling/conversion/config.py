@@ -256,7 +256,7 @@ def flat(config: PreTrainedConfig) -> Values:
         inner = {"model_type": part.model_type, **flat(part)} if isinstance(part, PreTrainedConfig) else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for name in values:
-        words = values[name] if name.rpartition(".")[2] in ("pattern", "position", "feed_forward") else None
+        words = values[name] if name.rpartition(".")[2] in ("pattern", "position", "feed_forward", "kernel") else None
         if isinstance(words, list) and len(set(words)) == 1:
             values[name] = words[0]  # said at length
     return values

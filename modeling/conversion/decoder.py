@@ -116,6 +116,27 @@ ROTATED_WINDOWS = Codec("layer_types", rotated_windows, types_of_pattern)
 ROTATED_WINDOWS_ALONE = Codec(
     "layer_types", lambda types, _: rotated_layers([name == "sliding_attention" for name in types]), types_of_pattern
 )
+
+
+def their_kernels(kernel: str | list[str], ours: Values) -> list[str]:
+    """Name the type of each layer by its kernel."""
+    words = words_of_layers(kernel, ours["num_hidden_layers"])
+    return ["linear_attention" if word == "gated_delta" else "full_attention" for word in words]
+
+
+KERNELS = Codec(
+    "layer_types",
+    lambda types, _: one_word(["gated_delta" if name == "linear_attention" else "softmax" for name in types]),
+    their_kernels,
+)
+# Without a rotation where convolutions tell the order.
+ROTATED_SOFTMAX = Codec(
+    "layer_types",
+    lambda types, _: rotated_layers([name == "full_attention" for name in types]),
+    lambda _, ours: their_kernels(ours["kernel"], ours),
+)
+# Theirs is biased where its other projections are.
+GATE_OF_HEADS = Codec("attention_bias", lambda biased, _: biased or "unbiased", lambda gate, _: gate is True)
 ROTATED_FLAGS = Codec(
     "no_rope_layers",
     lambda flags, theirs: rotated_layers(flags),

@@ -3,8 +3,8 @@
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
 `#` for as many numbers as there are, and a name of a module for its weight and bias. Without changes each of several
 names is renamed by itself; changes are of all of them together, in the order written when reading theirs, and backwards
-when writing. A change that needs a size says it, or where our config has it: `qkv num_attention_heads
-num_key_value_heads 1`. `weights.yaml` has the rows.
+when writing. A change that needs a size says it, or where our config has it: `split
+num_attention_heads`. `weights.yaml` has the rows.
 """
 
 import re
@@ -56,18 +56,29 @@ def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
     return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
 
 
-def split_heads(tensors: list[Tensor], count: int, heads: int, key_heads: int, groups: int) -> list[Tensor]:
-    """Split one projection, in which each group has its queries, then its keys, then its values."""
-    sizes = [number // groups for number in (heads, key_heads, key_heads)]
-    parts = tensors[0].unflatten(0, (groups, sum(sizes), -1)).split(sizes, dim=1)
-    return [part.flatten(0, 2) for part in parts]
+def split_groups(tensors: list[Tensor], count: int, *sizes: int) -> list[Tensor]:
+    """Split one projection into parts of these sizes, of which each of the groups, the last number, has a share."""
+    *totals, groups = sizes
+    parts = [total // groups for total in totals]
+    split = tensors[0].unflatten(0, (groups, sum(parts), -1)).split(parts, dim=1)
+    return [part.flatten(0, 2) for part in split]
 
 
-def fuse_heads(tensors: list[Tensor], count: int, heads: int, key_heads: int, groups: int) -> list[Tensor]:
-    """Fuse queries, keys and values group by group."""
-    sizes = [number // groups for number in (heads, key_heads, key_heads)]
-    parts = [tensor.unflatten(0, (groups, size, -1)) for tensor, size in zip(tensors, sizes, strict=True)]
+def fuse_groups(tensors: list[Tensor], count: int, *sizes: int) -> list[Tensor]:
+    """Fuse parts group by group."""
+    *totals, groups = sizes
+    parts = [part.unflatten(0, (groups, total // groups, -1)) for part, total in zip(tensors, totals, strict=True)]
     return [torch.cat(parts, dim=1).flatten(0, 2)]
+
+
+def join_first(tensors: list[Tensor], count: int, *sizes: int) -> list[Tensor]:
+    """Join all parts but the last, which have these sizes."""
+    return [torch.cat(tensors[:-1]), tensors[-1]]
+
+
+def part_first(tensors: list[Tensor], count: int, *sizes: int) -> list[Tensor]:
+    """Take parts of these sizes apart again."""
+    return [*tensors[0].split(sizes), tensors[1]]
 
 
 def turned_pairs(tensor: Tensor, dim: int, rotated: int, *, apart: bool) -> Tensor:
@@ -160,8 +171,9 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     # A gate and the units it scales, in turn.
     "deinterleave": of_pairs(turn_all),
     "split": (split, fuse),
-    # Query heads, key-value heads, groups.
-    "qkv": (split_heads, fuse_heads),
+    # Sizes of the parts, or numbers of their heads, and the number of groups.
+    "groups": (split_groups, fuse_groups),
+    "join": (join_first, part_first),
     # Width of a head, and of its part that is rotated.
     "interleave": of_pairs(turn_heads),
     # Of gains of each head; and in a projection that is split, too.

@@ -128,6 +128,7 @@ class FlexPlan(Plan):
         wins = (
             inputs.backend == "sdpa"
             and not config.attention_sinks
+            and not config.keeps_state
             and config.position_word not in BIAS_POSITIONS
             and 16 <= config.head_dim <= 128  # narrower ones are refused, wider ones were never tried
             and not (stack.training and config.attention_dropout)

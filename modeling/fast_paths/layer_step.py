@@ -49,7 +49,7 @@ class LayerStep:
 
     def __init__(self, config: StackConfig, layer: Layer, wide: int) -> None:
         self.parallel, self.shared = isinstance(layer, ParallelLayer), isinstance(layer, SharedNormLayer)
-        self.self_attention = SelfAttentionStep(config, layer.self_attn, wide)
+        self.self_attention = SelfAttentionStep(config, cast(SelfAttention, layer.self_attn), wide)
         self.mlp = mlp_step(layer.mlp, wide)
         self.first, self.last = ResidualStep(config, layer.self_attn_residual), ResidualStep(config, layer.mlp_residual)
         self.cross_attention: CrossAttentionStep | None = None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ...configuration.axes import BIAS_POSITIONS, DISENTANGLED_POSITIONS, STATE_KERNELS
+from ...configuration.axes import BIAS_POSITIONS, DISENTANGLED_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask
 from ..context import Memory
@@ -104,7 +104,7 @@ def can_remove(stack: StackParts, inputs: StackInputs) -> bool:
         takes_rows(stack, inputs)
         and (mask is not None or packing.position_ids is not None or packing.cu_seq_lens_q is not None)
         and can_read_values(hidden)
-        and config.kernel not in STATE_KERNELS
+        and not config.keeps_state
         and not (config.attention_sinks or config.position_word in DISENTANGLED_POSITIONS)
         and not inputs.options.get("output_hidden_states", config.output_hidden_states)
         and not (config.position_word in BIAS_POSITIONS and packing.position_ids is not None)

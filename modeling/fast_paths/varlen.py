@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
+from ...configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import check_boundaries, check_memory_mask, check_padding_mask, check_position_ids
 from ..context import Memory
@@ -117,7 +117,7 @@ def kernel_of(config: StackConfig, device: torch.device, dtype: torch.dtype, *, 
     """Return the kernel that computes the attention of a stack; None where there is none, or where it lacks a part."""
     kernel = VARLEN_KERNELS.get(device.type)
     covered = (
-        config.kernel not in STATE_KERNELS
+        not config.keeps_state
         and config.position_word not in BIAS_POSITIONS
         and all(pattern in MASKLESS_PATTERNS for pattern in config.layer_patterns)
         and not config.num_global_tokens

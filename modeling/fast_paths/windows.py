@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...configuration.axes import DISENTANGLED_POSITIONS, STATE_KERNELS
+from ...configuration.axes import DISENTANGLED_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
 from ..execution import Plan, StackInputs, StackParts
@@ -96,7 +96,7 @@ class WindowPlan(Plan):
     def of(cls, stack: StackParts, inputs: StackInputs) -> "WindowPlan | None":
         """Return the plan where a pattern has windows and there are several tokens."""
         windows = any(reach_of(stack.config, pattern) for pattern in first_layers(stack.config))
-        usable = inputs.backend == "sdpa" and stack.config.kernel not in STATE_KERNELS and inputs.sizes.length > 1
+        usable = inputs.backend == "sdpa" and not stack.config.keeps_state and inputs.sizes.length > 1
         usable = usable and not (stack.config.attention_sinks or stack.config.position_word in DISENTANGLED_POSITIONS)
         return cls(stack, inputs) if windows and usable else None
 

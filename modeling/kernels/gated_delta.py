@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, N chunks, C tokens of a chunk, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -145,11 +145,28 @@ def read_by_scan(split: DeltaChunks, before: Tensor) -> tuple[Tensor, Tensor]:
     return mixed.flatten(-3, -2), added[:, :, :, -1]
 
 
+def initial_memories(decay_log: Tensor, decay_bias: Tensor) -> None:
+    """Start with memories of one to a thousand tokens, the range from which Mamba-2 draws: 2 x (G,)."""
+    share = torch.linspace(0, 1, len(decay_log), device=decay_log.device)
+    init.copy_(decay_log, (1 + 15 * share).log())
+    init.copy_(decay_bias, torch.expm1(0.001 * 100**share).log())  # softplus of it is 0.001 to 0.1
+
+
+def shares(module: Any, decay: Tensor, rate: Tensor, mask: TokenMask | None) -> tuple[Tensor, Tensor]:
+    """Return the logarithm of the share that is kept, and the share replaced: 2 x (B, T, G) -> 2 x (B, G, T)."""
+    precise = torch.promote_types(decay.dtype, torch.float32)
+    decay = -module.decay_log.to(precise).exp() * F.softplus(decay.to(precise) + module.decay_bias)
+    decay, rate = decay.transpose(1, 2), rate.to(precise).sigmoid().transpose(1, 2)
+    if mask is None or mask.padding is None:
+        return decay, rate
+    return decay * mask.padding[:, None], rate * mask.padding[:, None]
+
+
 class GatedDeltaAttention(SelfAttention):
     """Read a state in which each token replaces the value under its key; old values decay.
 
-    Queries and keys have length 1, and outputs are normalised in each head. The paper's short convolutions are left
-    out, and its output gate is `attention_gate`, a sigmoid here.
+    Queries and keys have length 1, and outputs are normalised in each head. Without the paper's short convolutions,
+    which `GatedDeltaNet` has, the output gate is `attention_gate`, a sigmoid.
 
     Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, §3.1 to §3.3, https://arxiv.org/abs/2412.06464; decay:
         Dao & Gu 2024, Mamba-2, §7, https://arxiv.org/abs/2405.21060
@@ -166,10 +183,8 @@ class GatedDeltaAttention(SelfAttention):
         self.out_norm = RMSNorm(config, config.head_dim)
 
     def init_parameters(self, std: float) -> None:
-        """Let heads start with memories of one to a thousand tokens, the range from which Mamba-2 draws: 2 x (G,)."""
-        share = torch.linspace(0, 1, len(self.decay_log), device=self.decay_log.device)
-        init.copy_(self.decay_log, (1 + 15 * share).log())
-        init.copy_(self.decay_bias, torch.expm1(0.001 * 100**share).log())  # softplus of it is 0.001 to 0.1
+        """Let heads start with memories of one to a thousand tokens."""
+        initial_memories(self.decay_log, self.decay_bias)
 
     def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
         mask, position, cache = cast("TokenMask | None", context.mask), context.position, context.cache
@@ -180,18 +195,9 @@ class GatedDeltaAttention(SelfAttention):
         value, gates = self.value(hidden), (self.decay_proj(hidden), self.rate_proj(hidden))
         with torch.autocast(hidden.device.type, enabled=False):
             turned = apply_rotation(unit_length(activate(query)), unit_length(activate(key)), position.rotation)
-            inputs = DeltaInputs(turned[1], activate(value), *self.shares(*gates, mask))
+            inputs = DeltaInputs(turned[1], activate(value), *shares(self, *gates, mask))
             mixed = self.out_norm(self.mix(turned[0], inputs, mask, cache))
         return self.output(join_heads(mixed.to(hidden.dtype), query), context.select(hidden)), None
-
-    def shares(self, decay: Tensor, rate: Tensor, mask: TokenMask | None) -> tuple[Tensor, Tensor]:
-        """Return the logarithm of the share that is kept, and the share replaced: 2 x (B, T, G) -> 2 x (B, G, T)."""
-        precise = torch.promote_types(decay.dtype, torch.float32)
-        decay = -self.decay_log.to(precise).exp() * F.softplus(decay.to(precise) + self.decay_bias)
-        decay, rate = decay.transpose(1, 2), rate.to(precise).sigmoid().transpose(1, 2)
-        if mask is None or mask.padding is None:
-            return decay, rate
-        return decay * mask.padding[:, None], rate * mask.padding[:, None]
 
     def mix(self, query: Tensor, inputs: DeltaInputs, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
         """Let queries (B, H, T, K) read the states after their tokens, and store the last: -> (B, T, H, K)."""

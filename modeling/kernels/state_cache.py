@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn, cast
 
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, EncoderDecoderCache
 
 from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
@@ -93,21 +93,23 @@ class StateLayer(CacheLayerMixin):
 
 
 def hold_states(config: StackConfig, cache: object) -> None:
-    """Let an empty cache of any kind hold states where the kernel keeps one; a cache of keys and values is refused."""
-    if config.kernel not in STATE_KERNELS or cache is None:
+    """Let an empty cache of any kind hold states where a kernel keeps one; a cache of keys and values is refused."""
+    if not config.keeps_state or cache is None:
         return
     parts: tuple[Cache, ...] = (cast(Cache, cache),)
     if isinstance(cache, EncoderDecoderCache):
         parts = (cache.self_attention_cache, cache.cross_attention_cache)
     for part in parts:
-        if not all(isinstance(layer, StateLayer) for layer in part.layers):
-            if any(cast(CacheLayerMixin, layer).get_seq_length() for layer in part.layers):
+        part.layers += [DynamicLayer() for _ in range(config.num_hidden_layers - len(part.layers))]
+        for index, word in enumerate(config.layer_kernels):
+            if word not in STATE_KERNELS or isinstance(part.layers[index], StateLayer):
+                continue
+            if cast(CacheLayerMixin, part.layers[index]).get_seq_length():
                 raise ValueError(
                     f"past_key_values hold keys and values, but kernel={config.kernel!r} keeps a state; give the model "
                     "a cache that it has filled itself"
                 )
-            part.layers = []
-        part.layers += [StateLayer() for _ in range(config.num_hidden_layers - len(part.layers))]
+            part.layers[index] = StateLayer()
 
 
 def state_layer(cache: Cache | None, index: int) -> StateLayer | None:

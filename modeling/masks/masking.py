@@ -19,7 +19,7 @@ from transformers.masking_utils import (
     causal_mask_function,
 )
 
-from ...configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
+from ...configuration.axes import MASKLESS_PATTERNS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_finished_mask, check_marks, check_memory_mask
 from ..position.token_layout import (
@@ -115,13 +115,16 @@ def build_masks(
     layout = lay_out(hidden, sizes, None if finished else cast("Tensor | None", attention_mask), packing)
     positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished:
-        pairs = {each: finish(config, hidden, mask, sizes.keys(layers[each])[0]) for each, mask in finished.items()}
+        pairs = {
+            each: finish(config, hidden, mask, sizes.keys(layers.get(each, 0))[0]) for each, mask in finished.items()
+        }
         return AttentionMasks(positions, keys, {**pairs})
-    if config.kernel in STATE_KERNELS:
-        return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     masks: dict[str, Mask] = {}
     for pattern, layer in layers.items():
+        if pattern == "state":
+            masks[pattern] = TokenMask.of(layout, sizes.index(hidden.device))
+            continue
         if pattern == "sliding":
             check_window(config, sizes, layer, layout.padding)
         rule = mask_rule(config, pattern, whole)
@@ -147,7 +150,7 @@ def finish(config: StackConfig, hidden: Tensor, mask: Tensor | None, keys: int, 
 
     0 and 1 alone, with a 1, keep or drop pairs in any type: added to scores they would hide nothing.
     """
-    if config.kernel in STATE_KERNELS:
+    if config.keeps_state:
         raise ValueError(f"{name} is one of pairs, which kernel={config.kernel!r} never looks at; mark (batch, length)")
     mask = check_finished_mask(name, mask, (*hidden.shape[:2], keys)).to(hidden.device)
     if not mask.is_floating_point():
@@ -250,7 +253,7 @@ def build_memory_mask(
         return finish(config, hidden, pairs, memory.shape[1], "encoder_attention_mask")
     check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
-    if config.kernel in STATE_KERNELS:
+    if config.keeps_state:
         return None if padding is None else TokenMask(padding, None)
     rule: Rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, MaskSizes(0, hidden.shape[1], memory.shape[1], None), 0, padding, rule)

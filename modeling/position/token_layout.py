@@ -90,8 +90,8 @@ class MaskSizes:
 
 
 def first_layers(config: StackConfig) -> dict[str, int]:
-    """Return the first layer of each pattern in use: layers of one pattern share their mask."""
-    return {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
+    """Return the first layer of each kind of mask in use, which layers of a pattern share."""
+    return {kind: layer for layer, kind in reversed(list(enumerate(config.layer_masks)))}
 
 
 def lay_out(

@@ -12,13 +12,15 @@ import tiny
 from qkv import QkvDecoderConfig, QkvEncoderDecoderConfig
 from qkv.configuration import CONFIGS
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.configuration.configuration_decoder import ExpertsConfig
+from qkv.configuration.configuration_decoder import ConvolutionConfig, ExpertsConfig
 from qkv.configuration.configuration_stack import BranchConfig
 
 COMPOSITES = [config_class for config_class in CONFIGS if config_class.sub_configs]
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
 # Fields that are saved where they are set.
-MIXTURE = {field.name for field in fields(ExpertsConfig)} - {field.name for field in fields(BranchConfig)}
+MIXTURE = {field.name for kind in (ExpertsConfig, ConvolutionConfig) for field in fields(kind)} - {
+    field.name for field in fields(BranchConfig)
+}
 MIXTURE |= {"attention_sinks"}
 each_composite = pytest.mark.parametrize("config_class", COMPOSITES, ids=lambda kind: kind.__name__)
 

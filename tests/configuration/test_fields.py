@@ -30,7 +30,7 @@ EVERY_NAME = sorted({field.name for own in FIELDS.values() for field in own} - H
 COUNTS = frozenset(
     "type_vocab_size position_offset random_blocks_seed num_global_tokens text_length num_recycles "
     "relative_position_bins num_distance_bins mask_time_min_masks mask_feature_min_masks "
-    "shared_expert_intermediate_size num_register_tokens".split()
+    "shared_expert_intermediate_size linear_conv_kernel_dim num_register_tokens".split()
 )
 SIGNED = {"logit_scale_init_value"}
 some_mistakes = settings(max_examples=250, derandomize=True, deadline=None)

@@ -323,16 +323,16 @@ def test_kernels_that_keep_a_state_have_masks_of_tokens(kernel):
     keep = ones()
     keep[0, 0] = keep[1, -1] = 0
     sizes = MaskSizes.of(config, LENGTH, None)
-    assert build_masks(config, hidden(), sizes).masks == {"full": None}
-    mask = build_masks(config, hidden(), sizes, keep).masks["full"]
+    assert build_masks(config, hidden(), sizes).masks == {"state": None}
+    mask = build_masks(config, hidden(), sizes, keep).masks["state"]
     assert torch.equal(mask.padding, keep.bool()) and mask.documents is None
     places = torch.arange(LENGTH)[None] % 4
-    mask = build_masks(config, hidden(), sizes, None, Packing(places)).masks["full"]
+    mask = build_masks(config, hidden(), sizes, None, Packing(places)).masks["state"]
     assert torch.equal(mask.documents, torch.arange(LENGTH)[None] // 4) and mask.padding is None
     cache = DynamicCache()
     hold_states(config, cache)
     cache.layers[0].length = LENGTH - 2
-    mask = build_masks(config, hidden()[:, :2], MaskSizes.of(config, 2, cache), keep).masks["full"]
+    mask = build_masks(config, hidden()[:, :2], MaskSizes.of(config, 2, cache), keep).masks["state"]
     assert torch.equal(mask.padding, keep.bool()[:, -2:])
     with raises_sentence(f"kernel={kernel!r}", "(batch, length)"):
         build_masks(config, hidden(), sizes, torch.zeros(BATCH, 1, LENGTH, LENGTH))

@@ -14,8 +14,8 @@ from qkv.modeling.conversion.weights import ROWS as TABLES
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
     ("layers.*.o", "h.*.out", "transpose"),
-    ("heads.{q,k,v}", "heads.qkv", "qkv num_attention_heads 2 2"),
-    ("grouped.{q,k,v}", "grouped.qkv", "qkv 4 2 2"),
+    ("heads.{q,k,v}", "heads.qkv", "groups num_attention_heads 2 2 2"),
+    ("grouped.{q,k,v}", "grouped.qkv", "groups 4 2 2 2"),
     ("turned.{q,k}", "pairs.{q,k}", "interleave 4 2"),
     ("**.norm", "**.ln"),
     ("mlp.{gate,up}", "mlp.{wi_0,wi_1}", "together"),

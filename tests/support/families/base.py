@@ -16,7 +16,7 @@ IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 Inputs = Callable[[str], dict[str, Tensor]]
 
 
-NAMED_OTHERWISE = {"Gemma3TextForCausalLM": "Gemma3ForCausalLM"}
+NAMED_OTHERWISE = {"Gemma3TextForCausalLM": "Gemma3ForCausalLM", "Qwen3_5TextForCausalLM": "Qwen3_5ForCausalLM"}
 
 
 @dataclass(frozen=True, eq=False)
