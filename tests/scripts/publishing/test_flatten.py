@@ -79,7 +79,7 @@ def lines_of_code(text: str) -> int:
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
 def test_a_decoder_is_short_enough_to_read(name: str) -> None:
-    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 3960
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 4020
 
 
 @pytest.mark.costly(6)
