@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 # Seconds that the processes of a world have to end after one was killed; launchers give them some, too.
 GRACE = 20
 
@@ -63,6 +65,7 @@ def fork(job: dict[str, Any], rank: int, port: int) -> int:
     if job["processes"] > 1:
         os.environ.update({name: str(value) for name, value in world.items()}, MASTER_ADDR="127.0.0.1")
     os.environ.update(job["variables"])
+    torch.set_num_threads(1)  # makes the pool that the fork has lost, before two threads do it at once and one fails
     status = 99
     try:
         log = os.open(f"{job['log']}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
