@@ -30,7 +30,7 @@ class QkvImageEncoderConfig(BranchConfig, PooledStackConfig):
         pooling: What a head reads: `first`, the first token; `dense`, that through a linear map and tanh (ViT); `mean`,
             the mean of all patches; `distilled`, class and distillation token (DeiT); `first_mean`, the class token
             beside the mean of all patches (DINOv2); `first_norm`, the class token normalized (CLIP);
-            `attention`, what a learned query reads of all tokens, through a feed-forward network (SigLIP).
+            `attention`, all tokens as a learned query reads them, through a feed-forward network (SigLIP).
         head_transform: Whether a linear map, activation and norm stand before the classifier.
         max_position_embeddings: Number of patches and of tokens before them; follows from the sizes.
     """

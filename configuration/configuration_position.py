@@ -17,11 +17,7 @@ ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 POSITIVE = (
     "rope_theta alpha original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow".split()
 )
-ROPE_NUMBERS = {
-    **dict.fromkeys(POSITIVE, (0, inf)),
-    "factor": (1, inf),
-    "partial_rotary_factor": (0, 1),
-}
+ROPE_NUMBERS = {**dict.fromkeys(POSITIVE, (0, inf)), "factor": (1, inf), "partial_rotary_factor": (0, 1)}
 
 
 class PositionConfig(PatternConfig):
@@ -96,7 +92,8 @@ class PositionConfig(PatternConfig):
     @property
     def lengths_of_longrope(self) -> list[int]:
         """The lengths of text at which rotations of the type `longrope` change their frequencies."""
-        sets = [self.rope_of(pattern) for pattern in self.layer_patterns]
+        rope = self.rope_parameters or {}  # read at each step of generation, so without copies
+        sets = [each for each in (rope, *rope.values()) if isinstance(each, dict)]
         return [each["original_max_position_embeddings"] for each in sets if each.get("rope_type") == "longrope"]
 
     def rope_of(self, pattern: str | None) -> Fields:
@@ -135,7 +132,8 @@ def check_positions_of_layers(config: PositionConfig) -> None:
     words = config.layer_positions
     check_words_of_layers("position", words, config.num_hidden_layers)
     if len({*words} - {"none"}) > 1 or not {*words} <= {*LAYER_POSITIONS}:
-        raise ValueError(f"position={words} of single layers must be 'none' and one word of {LAYER_POSITIONS[1:]}")
+        inside = ", ".join(LAYER_POSITIONS[1:])
+        raise ValueError(f"position={words} of single layers must be 'none' and one word of {inside}")
 
 
 def check_rope(given: Fields, patterns: list[PatternName]) -> None:

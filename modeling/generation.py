@@ -112,7 +112,7 @@ def without_short_keys(config: Any, input_ids: Tensor, options: dict[str, Any]) 
     All tokens are read again, as by stock Phi-3, so this needs their ids. The longest text decides.
     """
     count, places = options.get("next_sequence_length"), options.get("position_ids")
-    lengths = getattr(config.get_text_config(decoder=True), "lengths_of_longrope", ())
+    lengths = getattr(getattr(config, "decoder", config), "lengths_of_longrope", ())
     if not lengths or not count or options.get(CACHE) is None:
         return options
     end = input_ids.shape[1] if places is None else int(places.max()) + 1

@@ -5,7 +5,7 @@ and parts of BigBird's embeddings after their norm, where stock BigBird does bef
 of the attention branch at `attention_dropout`, and ours does not; stock EuroBERT no part of its classifier's input.
 Stock ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does. Stock
 ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros. Stock XLM-RoBERTa-XL
-drops out no part of what its feed-forward networks return, and ours does.
+drops out no outputs of its feed-forward networks, and ours does.
 """
 
 from dataclasses import replace

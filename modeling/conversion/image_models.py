@@ -206,7 +206,7 @@ SIGLIP_IMAGE = replace(
 def dual(
     model_type: str, text: Architecture, image: Architecture, rows: Rows = ROWS["clip"], free: str = "", **words: object
 ) -> Architecture:
-    """Join encoders of texts and images; rows, free fields and words are of what is beside them."""
+    """Join encoders of texts and images; rows, free fields and words are of the rest."""
     halves = (("text_config.", text), ("vision_config.", image))
     fields = [(part, *each) for part, half in halves for each in half.fields.items()]
     codecs = [(part, name, Codec(each) if isinstance(each, str) else each) for part, name, each in fields]

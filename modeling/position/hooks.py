@@ -45,7 +45,7 @@ class PositionState(NamedTuple):
     `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to the input of their projection
     and of the queries' projection of cross-attention, `memory_key` (B, S, D) to that of its keys.
     `bias` (B or 1, H, T, S) is added to the scores of self-attention. With `vectors` (N, D) it has the number of one of
-    them for each pair (B or 1, 1, T, S), from which attention computes what it adds.
+    them for each pair (B or 1, 1, T, S), from which attention computes a bias.
     """
 
     rotation: Rotation | None = None

@@ -63,7 +63,7 @@ def compare(form: str, plan: str) -> dict[str, float]:
     gradients = dict(shared.named_parameters())
     tokens = [model.generate(ids, max_new_tokens=5, do_sample=False, eos_token_id=None) for model in (alone, shared)]
     return {
-        "logits": float((whole(outputs[1].logits) - outputs[0].logits).abs().max()),
+        "logits": float((whole(outputs[1].logits) - outputs[0].logits).detach().abs().max()),
         "gradients": max(float((whole(gradients[n].grad) - p.grad).abs().max()) for n, p in alone.named_parameters()),
         "tokens": float((tokens[0] == tokens[1]).double().mean()),
         "split": float(isinstance(gradients["model.layers.1.mlp.experts.down_proj"], DTensor)),

@@ -16,7 +16,7 @@ KNOWN = table(conform_stock.__file__)
 
 def test_classes_are_those_of_every_architecture_and_others() -> None:
     assert KNOWN.keys() - {"others"} == {architecture.model_type for architecture in ARCHITECTURES}
-    assert len(KNOWN["others"]) >= 38
+    assert len(KNOWN["others"]) >= 40
     assert all(hasattr(transformers, name) for names in KNOWN.values() for name in names)
 
 
