@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
-from transformers.integrations.moe import use_experts_implementation
+from transformers.integrations.moe import ExpertsInterface, use_experts_implementation
 
 from ...configuration.configuration_decoder import ExpertsConfig
 from ..feed_forward import GLU, make_activation
@@ -20,6 +20,8 @@ from ..feed_forward import GLU, make_activation
 ROUTERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
 # A sum of weights that is smaller is no divisor.
 LEAST = 1e-20
+# The ways to compute experts, by the words of `experts_implementation`: those of transformers, and of fast paths.
+IMPLEMENTATIONS = ExpertsInterface()
 
 
 class Router(nn.Module):
@@ -63,7 +65,8 @@ class Router(nn.Module):
             index = self.choice(scores)
             weights = scores.gather(-1, index)
         if self.normed:
-            weights = weights / weights.sum(-1, keepdim=True).clamp(min=LEAST)
+            total = weights.sum(-1, keepdim=True)
+            weights = weights / (total if self.score is ROUTERS["softmax"] else total.clamp(min=LEAST))
         return logits, weights if self.scale == 1 else weights * self.scale, index
 
     def choice(self, scores: Tensor) -> Tensor:
@@ -85,7 +88,7 @@ class Router(nn.Module):
                 init.zeros_(bias)
 
 
-@use_experts_implementation
+@use_experts_implementation(experts_interface=IMPLEMENTATIONS)
 class Experts(nn.Module):
     """Compute the gated networks that tokens were sent to, and sum their outputs by weights.
 
@@ -111,11 +114,12 @@ class Experts(nn.Module):
         self.alpha, self.limit = config.swiglu_alpha, config.swiglu_limit
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-        order = top_k_index.flatten().argsort(stable=True)
-        tokens, weights = order // top_k_index.shape[-1], top_k_weights.flatten()[order, None]
+        chosen = top_k_index.flatten()
+        order = chosen.argsort(stable=True)
+        tokens, weights = order // top_k_index.shape[-1], top_k_weights.flatten().index_select(0, order)[:, None]
         # Tokens that were sent to an expert of another process have its number after all of these.
-        counts = top_k_index.flatten().bincount(minlength=self.num_experts + 1)
-        parts = zip(hidden_states[tokens].split(counts.tolist()), *self.maps(), strict=False)
+        counts = chosen.bincount(minlength=self.num_experts + 1)
+        parts = zip(hidden_states.index_select(0, tokens).split(counts.tolist()), *self.maps(), strict=False)
         outputs = [F.linear(self._apply_gate(F.linear(part, *up)), *down) for part, up, down in parts if len(part)]
         mixed = torch.cat(outputs) if outputs else hidden_states[:0]
         mixed = mixed * weights[: len(mixed)]
@@ -132,9 +136,11 @@ class Experts(nn.Module):
         gate, up = gate_up.chunk(2, dim=-1)
         if self.limit is not None:
             gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
-        if self.alpha is None:
-            return self.act_fn(gate) * up
-        return gate * torch.sigmoid(self.alpha * gate) * (up + 1)
+        if self.alpha is not None:
+            return gate * torch.sigmoid(self.alpha * gate) * (up + 1)
+        gate = self.act_fn(gate)
+        # New memory for a product that no gradient needs costs as much as the product.
+        return gate * up if torch.is_grad_enabled() else gate.mul_(up)
 
     def init_parameters(self, std: float) -> None:
         """Start with small weights, and without biases."""

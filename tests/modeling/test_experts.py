@@ -11,6 +11,7 @@ import reference
 from comparison import EXACT, assert_same, decoder, draw, exact, jittered
 from qkv import QkvDecoderForCausalLM, balance_experts
 from qkv.modeling.experts.mixture import MixtureOfExperts, Router
+from qkv.modeling.fast_paths.few_experts import MANY
 from qkv.modeling.fast_paths.stack_step import StackStep
 from qkv.modeling.heads.routing import router_losses, routers_of
 
@@ -102,6 +103,21 @@ def test_grouped_products_are_the_plain_way(fields: dict[str, Any], implementati
         value.square().sum().backward()
     for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
         assert (mine.grad - theirs.grad).abs().max() <= 1e-5 * theirs.grad.abs().max() + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("implementation", "tokens"), [("eager", 0), ("eager", 1), ("eager", 10), ("grouped_mm", 1), ("grouped_mm", MANY)]
+)
+@each_case
+def test_loop_without_gradients(fields: dict[str, Any], implementation: str, tokens: int) -> None:
+    """The loop in memory that is used again computes the numbers of the module."""
+    module, hidden = mixture(implementation, **fields), draw(1, tokens, 6).detach()
+    with torch.no_grad():
+        quick = module(hidden)
+    module.experts.config._experts_implementation = "eager"
+    plain = module(hidden)
+    assert plain.requires_grad and not quick.requires_grad and quick.shape == plain.shape == (1, tokens, 6)
+    assert torch.allclose(quick, plain, rtol=0, atol=1e-13)
 
 
 def test_router_is_precise_in_half_precision() -> None:
