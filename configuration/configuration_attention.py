@@ -105,8 +105,7 @@ class AttentionConfig(PositionConfig):
     @property
     def keeps_state(self) -> bool:
         """True where a layer keeps a state instead of keys and values."""
-        words = [self.kernel] if isinstance(self.kernel, str) else self.kernel
-        return any(word in STATE_KERNELS for word in words)
+        return any(word in STATE_KERNELS for word in self.layer_kernels)
 
     @property
     def layer_masks(self) -> list[str]:

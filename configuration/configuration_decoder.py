@@ -141,9 +141,8 @@ class ConvolutionConfig(BranchConfig):
 
     def to_dict(self) -> Fields:
         """Return all fields; those of short convolutions only where there are some."""
-        values = super().to_dict()
-        unread = () if self.linear_conv_kernel_dim else [name for name in values if name.startswith("linear_")]
-        return {name: value for name, value in values.items() if name not in unread}
+        kept, values = self.linear_conv_kernel_dim, super().to_dict()
+        return {name: value for name, value in values.items() if kept or not name.startswith("linear_")}
 
     @property
     def linear_key_width(self) -> int:
@@ -158,6 +157,10 @@ class ConvolutionConfig(BranchConfig):
     def validate_convolution(self) -> None:
         """Check that a short convolution has its kernel, without a rotation, and values that divide by keys."""
         taps, kernels = f"linear_conv_kernel_dim={self.linear_conv_kernel_dim}", self.layer_kernels
+        for each in () if self.linear_conv_kernel_dim else fields(ConvolutionConfig):
+            value, follows = getattr(self, each.name), each.metadata.get("follows")
+            if each.name.startswith("linear_") and follows and value != follows(self):
+                raise ValueError(f"{each.name}={value} is of short convolutions; set linear_conv_kernel_dim, too")
         if self.linear_conv_kernel_dim and "gated_delta" not in kernels:
             raise ValueError(f"{taps} is of kernel='gated_delta', got kernel={self.kernel!r}; leave it out")
         words = [word for word, kernel in zip(self.layer_positions, kernels, strict=False) if kernel == "gated_delta"]

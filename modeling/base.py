@@ -128,16 +128,6 @@ class QkvPreTrainedModel(PackageHooks, RemovesPadding):
         """Return whether a config of this class may have experts, which transformers reads off the text of one file."""
         return hasattr(cls.config_class, "num_experts")
 
-    def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
-        """Return how experts are computed: one by one unless asked, where products of groups take no such widths.
-
-        They read 16 bytes at a time.
-        """
-        widths = (getattr(self.config, name, 0) for name in ("hidden_size", "moe_intermediate_size"))
-        plain = requested_experts is None and any(width % 8 for width in widths)
-        chosen: str = super().get_correct_experts_implementation("eager" if plain else requested_experts)
-        return chosen
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` initialises parameters outside torch's layers."""

@@ -20,8 +20,8 @@ from ..feed_forward import GLU, make_activation
 ROUTERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
 # A sum of weights that is smaller is no divisor.
 LEAST = 1e-20
-# The ways to compute experts, by the words of `experts_implementation`: those of transformers, and of fast paths.
-IMPLEMENTATIONS = ExpertsInterface()
+# From so many tokens experts one after another were faster on a CPU, without and with gradients.
+MANY = (256, 1024)
 
 
 class Router(nn.Module):
@@ -65,8 +65,7 @@ class Router(nn.Module):
             index = self.choice(scores)
             weights = scores.gather(-1, index)
         if self.normed:
-            total = weights.sum(-1, keepdim=True)
-            weights = weights / (total if self.score is ROUTERS["softmax"] else total.clamp(min=LEAST))
+            weights = weights / weights.sum(-1, keepdim=True).clamp(min=LEAST)
         return logits, weights if self.scale == 1 else weights * self.scale, index
 
     def choice(self, scores: Tensor) -> Tensor:
@@ -88,7 +87,30 @@ class Router(nn.Module):
                 init.zeros_(bias)
 
 
-@use_experts_implementation(experts_interface=IMPLEMENTATIONS)
+class Implementations(ExpertsInterface):
+    """Compute experts by the functions of transformers, and one after another where this is faster or all there is."""
+
+    def get_interface(self, experts_implementation: str, default: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return the function of a word; `default` is that of the module."""
+        way: Callable[..., Tensor] = super().get_interface(experts_implementation, default)
+
+        def grouped(experts: nn.Module, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+            return (default if one_by_one(experts, hidden) else way)(experts, hidden, index, weights)
+
+        return grouped if experts_implementation == "grouped_mm" else way
+
+
+def one_by_one(experts: Any, hidden: Tensor) -> bool:
+    """Return whether products of groups are slower, or do not take such numbers: they read 16 bytes at a time."""
+    size = hidden.element_size()
+    if size == 8 or any(width * size % 16 for width in experts.down_proj.shape[1:]):
+        return True
+    if hidden.device.type != "cpu" or size < 4 or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return False
+    return len(hidden) >= MANY[torch.is_grad_enabled()] or (len(hidden) == 1 and not torch.is_grad_enabled())
+
+
+@use_experts_implementation(experts_interface=Implementations())
 class Experts(nn.Module):
     """Compute the gated networks that tokens were sent to, and sum their outputs by weights.
 
@@ -115,15 +137,25 @@ class Experts(nn.Module):
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         chosen = top_k_index.flatten()
+        if len(hidden_states) == 1 and not (torch.is_grad_enabled() or self._is_expert_parallel):
+            return self.of_one_token(hidden_states, top_k_index, top_k_weights)
         order = chosen.argsort(stable=True)
         tokens, weights = order // top_k_index.shape[-1], top_k_weights.flatten().index_select(0, order)[:, None]
         # Tokens that were sent to an expert of another process have its number after all of these.
-        counts = chosen.bincount(minlength=self.num_experts + 1)
-        parts = zip(hidden_states.index_select(0, tokens).split(counts.tolist()), *self.maps(), strict=False)
+        counts = chosen.bincount(minlength=self.num_experts + 1).tolist()
+        parts = zip(hidden_states.index_select(0, tokens).split(counts), *self.maps(), strict=False)
         outputs = [F.linear(self._apply_gate(F.linear(part, *up)), *down) for part, up, down in parts if len(part)]
         mixed = torch.cat(outputs) if outputs else hidden_states[:0]
         mixed = mixed * weights[: len(mixed)]
         return torch.zeros_like(hidden_states).index_add(0, tokens[: len(mixed)], mixed.to(hidden_states.dtype))
+
+    def of_one_token(self, hidden: Tensor, index: Tensor, weights: Tensor, maps: Any = None) -> Tensor:
+        """Compute the chosen experts alone, with their maps if they were taken apart: (1, D), 2 x (1, k) -> (1, D)."""
+        maps, outputs = maps or self.maps(), []
+        for number in index[0].tolist():
+            inner = self._apply_gate(F.linear(hidden, *maps[0][number]))
+            outputs.append(F.linear(inner, *maps[1][number]))
+        return (weights @ torch.cat(outputs).to(weights.dtype)).to(hidden.dtype)
 
     def maps(self) -> list[list[tuple[Tensor, Tensor | None]]]:
         """Return the two linear maps of each expert, taken apart at once: one by one each has a gradient of all."""

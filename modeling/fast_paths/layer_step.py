@@ -145,7 +145,7 @@ def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
 def mlp_step(mlp: Any, wide: int) -> Function:
     """Return a function that computes a feed-forward network, gated, mixed or neither: (B, D) -> (B, D)."""
     if not hasattr(mlp, "down_proj"):
-        return mlp
+        return mixture_step(mlp)
     down, act = product_of(mlp.down_proj, (mlp.down_proj,), wide), SHORT_ACTIVATIONS.get(type(mlp.act_fn), mlp.act_fn)
     if not hasattr(mlp, "gate_proj"):
         up = product_of(mlp.up_proj, (mlp.up_proj,), wide)
@@ -157,6 +157,21 @@ def mlp_step(mlp: Any, wide: int) -> Function:
         return down(act(gate) * units)
 
     return gated
+
+
+def mixture_step(mlp: Any) -> Function:
+    """Return a function that computes a mixture of experts: of one row on a CPU by maps taken apart before."""
+    if mlp.experts.down_proj.device.type != "cpu" or mlp.experts.down_proj.dtype != torch.float32:
+        return mlp
+    maps = mlp.experts.maps()
+
+    def mixed(hidden: Tensor) -> Tensor:
+        if len(hidden) > 1:
+            return mlp(hidden)
+        _, weights, index = mlp.gate(hidden)
+        return mlp.with_shared(mlp.experts.of_one_token(hidden, index, weights, maps), hidden)
+
+    return mixed
 
 
 def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:

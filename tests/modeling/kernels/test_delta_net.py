@@ -119,6 +119,7 @@ def test_layers_with_states_and_layers_with_keys_generate_together(fields) -> No
         ({"kernel": "softmax"}, ("linear_conv_kernel_dim=3", "kernel='softmax'", "leave it out")),
         ({"position": "rope"}, ("linear_conv_kernel_dim=3", "position='rope'", "'none'")),
         ({"linear_num_value_heads": 3}, ("linear_num_value_heads=3", "linear_num_key_heads=2")),
+        ({"linear_conv_kernel_dim": 0}, ("linear_num_key_heads=2", "linear_conv_kernel_dim")),
         ({"kernel": ["gated_delta"] * 3}, ("kernel", "num_hidden_layers")),
         ({"kernel": ["softmax", "gated_delta"], "attention_sinks": True}, ("attention_sinks=True", "kernel=")),
     ],
