@@ -25,15 +25,15 @@ from .encoder import GROUPS as ENCODERS
 from .encoder_decoder import GROUPS as ENCODER_DECODERS
 from .esmfold import CONVERSIONS_OF_FOLDING
 from .files import Model, check_tensors_placed, filled, load, located, named
-from .image_models import IMAGE_MODELS
+from .image_models import GROUPS as IMAGE_MODELS
 from .weights import Weights, convert, owned
 
 logger = logging.get_logger(__name__)
 MODELING = sys.modules[__package__.rpartition(".")[0]]  # has all classes of ours once it is imported
 # Of architectures that are one model, the older stands before the younger.
 TEXTS = (*ENCODERS.values(), *DECODERS.values(), *EXPERTS.values(), ENCODER_DECODERS["t5"], ENCODER_DECODERS["bart"])
-TEXT_MODELS = [architecture for group in TEXTS for architecture in group.values()]
-ARCHITECTURES = (*TEXT_MODELS, *IMAGE_MODELS, *ENCODER_DECODERS["speech"].values())
+GROUPS = (*TEXTS, *IMAGE_MODELS.values(), ENCODER_DECODERS["speech"])
+ARCHITECTURES = [architecture for group in GROUPS for architecture in group.values()]
 CONVERSIONS = [Conversion(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 CONVERSIONS += CONVERSIONS_OF_FOLDING
 # Weights tell whether two of ours are one: the config of a checkpoint may be wrong.

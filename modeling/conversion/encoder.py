@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import decoder
-from .config import SCALED, Codec, Head, Values, default, one_spelling, output_bias, renames
+from .config import SCALED, Codec, Head, Values, default, one_spelling, output_bias
 from .tables import read_architectures
 from .weights import ROWS
 
@@ -20,12 +20,8 @@ POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
 # Fields that heads on every token do not read.
 POOLING = "pooling pooling_dropout"
-CLASSIFIER, (POOLER,) = ROWS["classifier"], ROWS["pooler"]
+CLASSIFIER = ROWS["classifier"]
 
-STACK_FIELDS = renames(
-    "norm_eps=layer_norm_eps embedding_dropout=hidden_dropout_prob residual_dropout=hidden_dropout_prob "
-    "attention_dropout=attention_probs_dropout_prob"
-)
 # The activation of a head that is GELU, whatever the layers have.
 ALWAYS_GELU = Codec(
     "hidden_act",

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .config import AFTER_PADDING, Codec, Head, Values, both, one_spelling, renames
+from .config import AFTER_PADDING, Codec, Head, Values, one_spelling
 from .decoder import ANSWERS, LANGUAGE_MODEL, MODEL
 from .encoder import TOKENS, WINDOW
 from .tables import read_architectures
@@ -13,16 +13,6 @@ SCORED = Head("ForConditionalGeneration", LANGUAGE_MODEL)
 BIASED = Head("ForConditionalGeneration", (*LANGUAGE_MODEL, *ROWS["logits_bias"]))
 TEXTS = Head("ForSequenceClassification", ROWS["classification_head"])
 SPEECH_SCORED = Head("ForSpeechSeq2Seq", LANGUAGE_MODEL, theirs="ForConditionalGeneration")
-# Fields of which encoder and decoder have one each, and those of other names.
-SIDES = {
-    **both(
-        renames(
-            "num_hidden_layers=*_layers num_attention_heads=*_attention_heads intermediate_size=*_ffn_dim "
-            "layerdrop=*_layerdrop hidden_size=d_model hidden_act=activation_function residual_dropout=dropout"
-        )
-    ),
-    "initializer_range": "init_std",
-}
 
 
 def feed_forward_proj(value: object, ours: Values) -> str:

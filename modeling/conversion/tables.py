@@ -4,10 +4,11 @@ An entry of a group has the fields of an `Architecture` under the type of its mo
 `model_type`; what entries share stands under `shared`. `rows` are names of tables in `weights.yaml`, `name@part` where
 ours are those of a part; `heads` are names in Python, or what differs from a head that they are `like`; `free` and
 `inert` may be lists. `both.name` among fields and words is of encoder and decoder. A tag `!NAME` is the codec of that
-name or, before a list or a mapping, a function that makes one of them.
+name or, before a list or a mapping, a function that makes one of them. `halves` are entries that `dual` of the module
+joins with this one. What several files share stands in `tables.yaml`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .weights import ROWS, Rows, placed
 Group = dict[str, Architecture]
 # Names that every table may use.
 COMMON: Values = {"AFTER_PADDING": AFTER_PADDING, "SCALED": SCALED, "default": default, "translated": translated}
+# Read before each file, for its anchors.
+ANCHORS = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 FAMILIES = {family.__name__: family for family in model_configs()}
 
 
@@ -36,16 +39,21 @@ def read_architectures(path: Path, names: Mapping[str, Any]) -> dict[str, Group]
 
     loader: Any = type("Loader", (LOADER,), {})
     loader.add_multi_constructor("!", construct)
-    groups: dict[str, dict[str, Values]] = yaml.load(path.read_text(encoding="utf-8"), loader)
+    groups: dict[str, dict[str, Values]] = yaml.load(ANCHORS + path.read_text(encoding="utf-8"), loader)
     return {
         group: {name: architecture({"model_type": name, **entry}, names) for name, entry in entries.items()}
         for group, entries in groups.items()
-        if group != "shared"
+        if group not in ("common", "shared")
     }
 
 
 def architecture(entry: Values, names: Mapping[str, Any]) -> Architecture:
-    """Make an architecture of its entry."""
+    """Make an architecture of its entry, joined with its halves where it has them."""
+    if "halves" in entry:
+        rest = {name: value for name, value in entry.items() if name != "halves"}
+        whole, *halves = (architecture({"model_type": "", **each}, names) for each in (rest, *entry["halves"]))
+        dual: Callable[..., Architecture] = names["dual"]
+        return dual(whole, *halves)
     joined = {name: " ".join(entry[name]) for name in ("free", "inert") if isinstance(entry.get(name), list)}
     told = {name: of_both_sides(entry[name]) for name in ("fields", "words")}
     made = {"family": FAMILIES[entry["family"]], "rows": rows_of(entry["rows"])}

@@ -4,15 +4,12 @@
 measured, and others stay as they are. `test_parity_table.py` keeps the page and the rows equal.
 """
 
-import ast
 import copy
-import importlib
 import platform
 import re
 import sys
 from collections.abc import Collection, Iterator
 from functools import cache, partial
-from math import ceil
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -29,7 +26,7 @@ from transformers import PreTrainedConfig
 from families import FAMILIES, LEFT_OUT, ROWS
 from families.base import Family, Row
 from families.half_precision import FIRST, run
-from qkv.modeling.conversion.config import Architecture, Conversion, declared
+from qkv.modeling.conversion.config import Conversion, declared
 from qkv.modeling.conversion.convert import CONVERSIONS, from_transformers, to_transformers
 
 CONVERSION = Path(__file__).resolve().parents[2] / "modeling" / "conversion"
@@ -113,18 +110,13 @@ def greedy(row: Row) -> tuple[int, int]:
     return int((mine == theirs).sum()), theirs.numel()
 
 
-def architectures(value: object) -> list[Architecture]:
-    """The architectures that a name of a module stands for, alone or as a tuple."""
-    return [each for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, Architecture)]
-
-
 @cache
 def lines() -> dict[str, int]:
-    """Lines of each architecture's entry or statement, and of the tables of weights that it names; of several, the most."""
+    """Lines of each architecture's entry, and of the tables of weights that it names; of several, the most."""
     text = (CONVERSION / "weights.yaml").read_text(encoding="utf-8")
     tables = {name: 1 + rows.count("\n") for name, rows in re.findall(r"^(\w+): \|\n((?:  .*\n)+)", text, re.MULTILINE)}
     found: dict[str, int] = {}
-    for model_type, count, names in (*entries(), *statements()):
+    for model_type, count, names in entries():
         found[model_type] = max(count + sum(tables[name] for name in names), found.get(model_type, 0))
     return found
 
@@ -132,24 +124,11 @@ def lines() -> dict[str, int]:
 def entries() -> Iterator[tuple[str, int, list[str]]]:
     """Each architecture of YAML files: its type, its lines and its tables."""
     for path in CONVERSION.glob("*.yaml"):
-        for name, text in re.findall(
-            r"^  ([\w-]+):(.*\n(?:    .*\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE
-        ):
+        written = path.read_text(encoding="utf-8")
+        for name, text in re.findall(r"^  ([\w-]+):(.*\n(?:    .*\n)*)", written, re.MULTILINE):
             said = re.search(r"^    model_type: (\S+)", text, re.MULTILINE)
             rows = " ".join(re.findall(r"\brows: ([\w@. ]+)", text))
             yield said[1] if said else name, text.count("\n"), [each.partition("@")[0] for each in rows.split()]
-
-
-def statements() -> Iterator[tuple[str, int, list[str]]]:
-    """Each architecture of modules: its type, its lines and its tables."""
-    for path in CONVERSION.glob("*.py"):
-        module = importlib.import_module(f"qkv.modeling.conversion.{path.stem}")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            targets = re.findall(r"\w+", ast.unparse(node.targets[0])) if isinstance(node, ast.Assign) else []
-            own = [each for name in targets for each in architectures(getattr(module, name))]
-            for each in own:
-                share = ceil((node.end_lineno - node.lineno + 1) / len(own))  # of a tuple of several
-                yield each.model_type, share, re.findall(r"ROWS\['(\w+)'\]", ast.unparse(node))
 
 
 def fixed(conversions: list[Conversion]) -> list[str]:

@@ -1,13 +1,14 @@
 """Tables of architectures: names of one entry only, parts that exist, and nothing in Python that no table names."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qkv import QkvDecoderConfig
-from qkv.modeling.conversion import decoder, decoder_experts, encoder, encoder_decoder
+from qkv.modeling.conversion import decoder, decoder_experts, encoder, encoder_decoder, image_models
 from qkv.modeling.conversion.config import Codec, Head
 from qkv.modeling.conversion.tables import read_architectures
 
@@ -44,7 +45,16 @@ def test_entries_share_parts_and_name_codecs_heads_and_rows(tmp_path: Path) -> N
         read_architectures(path, NAMES)
 
 
-@pytest.mark.parametrize("module", [decoder, decoder_experts, encoder, encoder_decoder])
+def test_halves_are_joined_with_the_rest_and_files_share_anchors(tmp_path: Path) -> None:
+    path = tmp_path / "table.yaml"
+    path.write_text(ENTRY + "  whole: {<<: *first, fields: *stack_fields, halves: [*first, *first]}\n")
+    joined = {"dual": lambda rest, *halves: replace(rest, words={"halves": halves})}
+    first, _, whole = read_architectures(path, NAMES | joined)["group"].values()
+    assert (whole.model_type, whole.fields["norm_eps"]) == ("whole", "layer_norm_eps")
+    assert whole.words["halves"] == (replace(first, model_type=""),) * 2
+
+
+@pytest.mark.parametrize("module", [decoder, decoder_experts, encoder, encoder_decoder, image_models])
 def test_no_entry_hides_another(module: Any) -> None:
     text = Path(module.__file__).with_suffix(".yaml").read_text()
     _, *parts = re.split(r"^\w+:$", text, flags=re.MULTILINE)
