@@ -66,5 +66,5 @@ def draw_loads(loads: list[list[float]], path: Path) -> None:
         axis.axhline(100 / len(shares), color="gray", linestyle=":", label="even")
         axis.set(title=f"mixture {number} of {len(loads)}", xlabel="expert", xticks=range(len(shares)))
     panels[0].set_ylabel("% of choices")
-    panels[0].legend()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
     figure.savefig(path, dpi=110)

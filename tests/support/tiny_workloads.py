@@ -26,6 +26,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": LLAMA,
     **dict.fromkeys(("QkvDecoderModel", "QkvDecoderForCausalLM"), BERT),
     "LlamaModel": LLAMA,
+    **dict.fromkeys(("MixtralModel", "MixtralForCausalLM"), LLAMA | {"num_local_experts": 4}),
     "MistralModel": LLAMA | {"sliding_window": 4},
     "MistralForCausalLM": LLAMA | {"sliding_window": 4},
     "LongformerModel": BERT | {"attention_window": 4},
