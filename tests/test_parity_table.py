@@ -25,7 +25,8 @@ def test_every_row_is_on_the_page_and_within_its_limits() -> None:
 
 def test_every_architecture_was_drawn_from_and_generates_the_same() -> None:
     found = ARCHITECTURE.findall(PAGE.read_text(encoding="utf-8"))
-    assert [(name, int(written)) for name, *_, written in found] == [(name, lines()[name]) for name in FAMILIES]
+    counts = lines()
+    assert [(name, int(written)) for name, *_, written in found] == [(name, counts[name]) for name in FAMILIES]
     for name, single, precise, half, greedy, _ in found:
         assert float(single) <= SINGLE and float(precise) <= DOUBLE and float(half.replace("–", "0")) <= 2, name
         assert len({*greedy.split(" of ")}) == 1, name
