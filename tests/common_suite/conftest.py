@@ -12,6 +12,7 @@ import transformers_source
 MARKERS = (
     "is_training_test",
     "is_tensor_parallel_test",
+    "is_expert_parallel_test",
     "torch_compile_test",
     "flash_attn_4_test",
     "flash_attn_3_test",
@@ -31,12 +32,12 @@ transformers in the same way. What a model does not take part in is left out by 
 below; what does not apply to one of ours is named with its reason.
 
 Of the source distribution of transformers on PyPI: those of modeling over every family, those of training and of tensor
-parallelism over decoders, those of FSDP over decoders and encoder-decoders (on CPU, over gloo). It has none of
-export. {generation}
+parallelism over decoders, those of expert parallelism over a mixture of experts, those of FSDP over decoders and
+encoder-decoders (on CPU, over gloo). It has none of export. {generation}
 
 Of the other tests there, those of image processors, feature extractors, processors and tokenizers are for classes that
-qkv has none of: its models use transformers' own. Those of backbones, experts and decision heads are for models of which
-qkv has none. Those of pipelines and configs are not whole without a checkout: the first are a frame around files of one,
+qkv has none of: its models use transformers' own. Those of backbones and decision heads are for models of which qkv has
+none. Those of pipelines and configs are not whole without a checkout: the first are a frame around files of one,
 which load models, images and sounds of the Hub, the second import one. qkv tests both itself (tests/ecosystem,
 tests/configuration). The mixin for memory frees it, and has no tests.
 

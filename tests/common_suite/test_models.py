@@ -14,6 +14,7 @@ if not transformers_source.SOURCE.is_dir():
     pytest.skip("TRANSFORMERS_SOURCE names no source of transformers; see `make common-suite`", allow_module_level=True)
 transformers_source.load_tests()
 
+import transformers_tests.test_expert_parallel_mixin as expert_parallel  # noqa: E402
 import transformers_tests.test_tensor_parallel_mixin as parallel  # noqa: E402
 from model_testers import FAMILIES, Family, model_tester  # noqa: E402
 from transformers_tests.generation.test_utils import GenerationTesterMixin  # noqa: E402
@@ -30,6 +31,7 @@ MIXINS: list[type] = [
     GenerationTesterMixin,
     TrainingTesterMixin,
     TensorParallelTesterMixin,
+    expert_parallel.ExpertParallelTesterMixin,
     fsdp.FSDPTesterMixin,
 ]
 
@@ -76,6 +78,8 @@ def common_tests(name: str, family: Family) -> type[unittest.TestCase]:
         mixins.append(GenerationTesterMixin)
     if hasattr(model_tester(family), "causal_lm_class"):
         mixins += [TrainingTesterMixin, TensorParallelTesterMixin]
+    if getattr(config, "base_model_ep_plan", None):
+        mixins.append(expert_parallel.ExpertParallelTesterMixin)
     if family.is_language_model:
         mixins.append(fsdp.FSDPTesterMixin)
 
@@ -97,7 +101,7 @@ def common_tests(name: str, family: Family) -> type[unittest.TestCase]:
 
 
 # None means all.
-parallel.TP_DISTRIBUTED_TEST_MODEL_TYPES = None
+parallel.TP_DISTRIBUTED_TEST_MODEL_TYPES = expert_parallel.EP_DISTRIBUTED_TEST_MODEL_TYPES = None
 enter_names()
 for head in FAMILIES["Detection"].classes:
     leave_out(head, "decoder_input_ids")  # pixels once more, for DETR is an encoder-decoder by its config
