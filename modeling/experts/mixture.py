@@ -137,7 +137,7 @@ class Experts(nn.Module):
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         chosen = top_k_index.flatten()
-        if len(hidden_states) == 1 and not (torch.is_grad_enabled() or self._is_expert_parallel):
+        if len(hidden_states) == 1 and not torch.is_grad_enabled():
             return self.of_one_token(hidden_states, top_k_index, top_k_weights)
         order = chosen.argsort(stable=True)
         tokens, weights = order // top_k_index.shape[-1], top_k_weights.flatten().index_select(0, order)[:, None]
@@ -151,10 +151,12 @@ class Experts(nn.Module):
 
     def of_one_token(self, hidden: Tensor, index: Tensor, weights: Tensor, maps: Any = None) -> Tensor:
         """Compute the chosen experts alone, with their maps if they were taken apart: (1, D), 2 x (1, k) -> (1, D)."""
-        maps, outputs = maps or self.maps(), []
+        (ups, downs), outputs = maps or self.maps(), []
         for number in index[0].tolist():
-            inner = self._apply_gate(F.linear(hidden, *maps[0][number]))
-            outputs.append(F.linear(inner, *maps[1][number]))
+            if number < self.num_experts:
+                outputs.append(F.linear(self._apply_gate(F.linear(hidden, *ups[number])), *downs[number]))
+            else:  # an expert of another process
+                outputs.append(torch.zeros_like(hidden))
         return (weights @ torch.cat(outputs).to(weights.dtype)).to(hidden.dtype)
 
     def maps(self) -> list[list[tuple[Tensor, Tensor | None]]]:

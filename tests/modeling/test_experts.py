@@ -71,14 +71,11 @@ def slow_mixture(module: MixtureOfExperts, hidden: Tensor) -> Tensor:
     if module.shared_expert is None:
         return output
     shared = module.shared_expert
-    maps = [each for name in ("gate", "up", "down") for each in map_of(getattr(shared, f"{name}_proj"))]
+    linears = (shared.gate_proj, shared.up_proj, shared.down_proj)
+    maps = [each for linear in linears for each in (linear.weight, linear.bias)]
     added = reference.glu(hidden, *maps, reference.ACTIVATIONS["silu"])
     gate = module.shared_expert_gate
     return output + (added if gate is None else added / (1 + torch.exp(-reference.linear(hidden, gate.weight, None))))
-
-
-def map_of(linear: Any) -> tuple[Tensor, Tensor | None]:
-    return linear.weight, linear.bias
 
 
 @each_case
@@ -105,6 +102,11 @@ def test_grouped_products_are_the_plain_way(fields: dict[str, Any], implementati
         value.square().sum().backward()
     for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
         assert (mine.grad - theirs.grad).abs().max() <= 1e-5 * theirs.grad.abs().max() + 1e-6
+
+
+def test_experts_of_other_processes_add_nothing_to_one_token() -> None:
+    way, call = mixture().experts.forward, (draw(1, 6).detach(), torch.tensor([[6, 2, 6]]), draw(1, 3).detach())
+    assert torch.allclose(torch.no_grad()(way)(*call), way(*call), rtol=0, atol=1e-13)
 
 
 def test_router_is_precise_in_half_precision() -> None:
