@@ -16,7 +16,6 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from ...configuration.configuration_base import QkvConfig
 from .weights import Row, Rows, expanded, placed
 
-# A value of a config, of any type.
 Value = Any
 Values = dict[str, Value]
 
@@ -210,6 +209,10 @@ class Conversion:
         """List the fields that reading this config would change; a field left None stands for whatever it becomes."""
         values = {name: value for name, value in flat(config).items() if value is not None and self.is_read(name)}
         return different(values, {**self.assumed, **flat(self.write(self.read(config)))})
+
+    def contradicts(self, ours: Values) -> bool:
+        """Return whether fields of ours, of a flat config, are other words than its own."""
+        return any(ours.get(name, word) != word for name, word in without(self.words, self.free).items())
 
     def lost_on_writing(self, config: QkvConfig) -> list[str]:
         """List the fields that writing this config as theirs would change; what a part repeats is the whole's."""

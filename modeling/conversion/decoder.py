@@ -1,8 +1,6 @@
 """Conversion of decoders: the heads and codecs of `decoder.yaml`.
 
-Stock Granite and HyperCLOVA X multiply given embeddings, too, where ours multiplies those of its table alone. In
-training, stock models drop out no attention weights where theirs has no field for it, nor does stock StableLM, which
-has one, and ours does.
+Stock Granite and HyperCLOVA X multiply given embeddings, too, where ours multiplies those of its table alone.
 """
 
 from dataclasses import replace

@@ -1,11 +1,7 @@
 """Conversion of text encoders: the heads and codecs of `encoder.yaml`.
 
-In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention,
-and parts of BigBird's embeddings after their norm, where stock BigBird does before it. Stock ModernBERT drops out parts
-of the attention branch at `attention_dropout`, and ours does not; stock EuroBERT no part of its classifier's input.
 Stock ESM passes `inputs_embeds` by its embeddings: it adds no positions and no norm to them, where ours does. Stock
-ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros. Stock XLM-RoBERTa-XL
-drops out no outputs of its feed-forward networks, and ours does.
+ESM-C has no bias in the last norm and in those of queries and keys, where ours has one of zeros.
 """
 
 from dataclasses import replace

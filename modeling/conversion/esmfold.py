@@ -1,7 +1,6 @@
 """Conversion of ESMFold, whole: ESM-2, folding trunk, structure module and heads.
 
-Stock has one pTM for a batch, where ours has one for each chain. In training, stock drops out transitions of pairs at
-half the rate of their other branches, and incoming triangles by columns; ours drops out both as all others.
+Stock has one pTM for a batch, where ours has one for each chain.
 """
 
 from transformers import EsmConfig, PreTrainedConfig

@@ -1,8 +1,6 @@
 """Conversion of models of images: the heads and codecs of `image_models.yaml`.
 
-In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all, drops out
-weights of SigLIP's pooling, and leaves out DINOv3's random scale of coordinates. A backbone is the same module on both
-sides, so its tensors keep their names, and its config goes over as it is.
+A backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
 """
 
 from dataclasses import replace

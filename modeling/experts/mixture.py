@@ -20,8 +20,8 @@ from ..feed_forward import GLU, make_activation
 ROUTERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
 # A sum of weights that is smaller is no divisor.
 LEAST = 1e-20
-# From so many tokens experts one after another were faster on a CPU, without and with gradients.
-MANY = (256, 1024)
+# From so many tokens an expert on average, experts one after another were faster on a CPU, without and with gradients.
+MANY = (128, 256)
 
 
 class Router(nn.Module):
@@ -95,19 +95,20 @@ class Implementations(ExpertsInterface):
         way: Callable[..., Tensor] = super().get_interface(experts_implementation, default)
 
         def grouped(experts: nn.Module, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-            return (default if one_by_one(experts, hidden) else way)(experts, hidden, index, weights)
+            return (default if one_by_one(experts, hidden, index.numel()) else way)(experts, hidden, index, weights)
 
         return grouped if experts_implementation == "grouped_mm" else way
 
 
-def one_by_one(experts: Any, hidden: Tensor) -> bool:
-    """Return whether products of groups are slower, or do not take such numbers: they read 16 bytes at a time."""
+def one_by_one(experts: Any, hidden: Tensor, choices: int) -> bool:
+    """Return whether products of groups are slower for so many choices of experts, or take no such numbers."""
     size = hidden.element_size()
-    if size == 8 or any(width * size % 16 for width in experts.down_proj.shape[1:]):
+    if size == 8 or any(width * size % 16 for width in experts.down_proj.shape[1:]):  # they read 16 bytes at a time
         return True
     if hidden.device.type != "cpu" or size < 4 or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return False
-    return len(hidden) >= MANY[torch.is_grad_enabled()] or (len(hidden) == 1 and not torch.is_grad_enabled())
+    graph = torch.is_grad_enabled()
+    return choices >= MANY[graph] * experts.num_experts or (len(hidden) == 1 and not graph)
 
 
 @use_experts_implementation(experts_interface=Implementations())

@@ -1,4 +1,4 @@
-"""Load and run models from the Hub without qkv: the reader's side of `test_push_to_hub.py`."""
+"""Load and run models from the Hub without qkv: the reader's side of `test_author.py`."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Read data sets of the Hub: the client's side of `scripts/data/test_loading.py`."""
+"""Read data sets of the Hub: the client's side of `test_author.py`."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Push models by transformers' own methods: the author's side of `test_push_to_hub.py`."""
+"""Push models by transformers' own methods: the author's side of `test_author.py`."""
 
 import tempfile
 from typing import Any

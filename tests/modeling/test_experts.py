@@ -86,7 +86,7 @@ def test_mixture(fields: dict[str, Any]) -> None:
     assert_same(actual, slow_mixture(module, hidden.flatten(0, 1)).view(2, 5, 6), hidden, *module.parameters())
 
 
-@pytest.mark.parametrize("tokens", [1, 10, *MANY])
+@pytest.mark.parametrize("tokens", [1, 10, *(2 * each for each in MANY)])
 @pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
 @each_case
 def test_grouped_products_are_the_plain_way(fields: dict[str, Any], implementation: str, tokens: int) -> None:

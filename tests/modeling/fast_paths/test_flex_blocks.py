@@ -239,7 +239,7 @@ def doubled(*args: Any, **options: Any) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "given"), sampled([*itertools.product(("dilated", "random"), ("whole", "padded", "packed"))], 2)
+    ("pattern", "given"), sampled(itertools.product(("dilated", "random"), ("whole", "padded", "packed")), 6, 5)
 )
 def test_compiled_graphs_take_the_kernel(pattern: str, given: str) -> None:
     torch._dynamo.reset()

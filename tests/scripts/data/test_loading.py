@@ -2,16 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
 
-from endpoint import client
 from errors import raises_sentence
-from loopback import serving
-from loopback.server import environment
 from own_runs import write_rows
 from qkv.scripts.data.examples import ORIGIN
 from qkv.scripts.data.loading import identity, read, splits
@@ -140,37 +136,6 @@ def test_the_identity_of_files_is_their_content_not_their_place(tmp_path: Path) 
     two.write_bytes(two.read_bytes()[:-2] + b"0}")
     os.utime(two, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert identity(str(one)) == before != identity(str(two))
-
-
-# The Hub --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    place = tmp_path_factory.mktemp("home")
-    with serving() as hub, client(environment(hub.url, place, "hf_alice"), place) as asked:
-        return {job: asked.call(f"data_jobs.{job}") for job in ("tables", "pictures", "missing")}
-
-
-def test_a_data_set_of_the_hub_is_read_at_its_revision(found: dict[str, Any]) -> None:
-    answer = found["tables"]
-    old, new = [f"old {n}" for n in range(6)], [f"new {n}" for n in range(4)]
-    assert answer["table"] == answer["stream"] == new
-    assert answer["table at first"] == answer["stream at first"] == old
-    assert answer["splits"] == ["train", "test"] and answer["test"] == ["tested"]
-    assert answer["identity"].endswith(f"@{answer['second']}") and answer["identity at first"].endswith(answer["first"])
-
-
-def test_pictures_of_the_hub_are_read(found: dict[str, Any]) -> None:
-    assert found["pictures"] == {"table": [[0, [3, 2]], [1, [3, 2]]], "stream": [[0, [3, 2]], [1, [3, 2]]]}
-
-
-def test_what_the_hub_has_not_is_refused_in_a_sentence(found: dict[str, Any]) -> None:
-    answer = found["missing"]
-    assert "is no file or folder here, nor got from the Hub" in answer["nobody"]
-    assert "validation" in answer["split"] and "train" in answer["split"]
-    assert "has no column 'txt'; did you mean 'text'?" in answer["column"]
-    assert all("\n" not in said for said in answer.values())
 
 
 # Tables and the files beside them --------------------------------------------------------------------------------------

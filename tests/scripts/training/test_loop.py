@@ -16,6 +16,7 @@ from qkv.scripts.data.examples import Batch, Columns
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training.loop import Loop, out_of_memory_explained, parameter_groups
 from recipes import recipe_of
+from sampling import sampled
 from tiny_training import task_of
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -23,7 +24,7 @@ RECIPE = recipe_of(max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2
 SPLIT = [name for name in scale_worker.CASES if name not in ("pairs", "dropout")]
 
 
-@pytest.mark.parametrize("case", SPLIT)
+@pytest.mark.parametrize("case", sampled(SPLIT, 3))
 def test_micro_batches_add_up_to_the_batch(case: str) -> None:
     with scale_worker.fresh_state():
         (whole, model), (parts, other) = (scale_worker.curve(case, "float64", 3, accumulate=n) for n in (1, 4))

@@ -1,4 +1,4 @@
-"""transformers' own ways to the Hub with our models: `push_to_hub`, `Trainer` and its strategies, `pipeline`.
+"""The Hub without `qkv publish`: `push_to_hub`, `Trainer` and its strategies, `pipeline`; data sets that are read from it.
 
 One process is the author, who has qkv; another has not, and an empty cache.
 """
@@ -15,6 +15,10 @@ from loopback.server import environment
 
 pytestmark = pytest.mark.upstream
 
+JOBS = {
+    "push_jobs": ("pushed", "proposed", "leftovers", "saved", "checkpoint"),
+    "data_jobs": ("tables", "pictures", "missing"),
+}
 MODEL = ["LICENSE", "README.md", "config.json", "model.safetensors"]
 WORDS = ["tokenizer.json", "tokenizer_config.json"]
 RUN = [*MODEL, *WORDS, "training_args.bin"]
@@ -34,8 +38,7 @@ def hub() -> Iterator[Hub]:
 def author(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("author")
     with client(environment(hub.url, place, "hf_alice"), place) as asked:
-        jobs = ("pushed", "proposed", "leftovers", "saved", "checkpoint")
-        return {job: asked.call(f"push_jobs.{job}") for job in jobs}
+        return {job: asked.call(f"{file}.{job}") for file, jobs in JOBS.items() for job in jobs}
 
 
 @pytest.mark.slow
@@ -83,3 +86,24 @@ def test_a_clean_client_gets_the_same_numbers_and_passes_them_on(
         words = asked.call("clean_client_jobs.task")
         assert words == author["pushed"]["answer"] and set(words) < set(push_jobs.WORDS)
         assert asked.call("clean_client_jobs.passed_on") == author["pushed"]["logits"][0]
+
+
+def test_a_data_set_of_the_hub_is_read_at_its_revision(author: dict[str, Any]) -> None:
+    answer = author["tables"]
+    old, new = [f"old {n}" for n in range(6)], [f"new {n}" for n in range(4)]
+    assert answer["table"] == answer["stream"] == new
+    assert answer["table at first"] == answer["stream at first"] == old
+    assert answer["splits"] == ["train", "test"] and answer["test"] == ["tested"]
+    assert answer["identity"].endswith(f"@{answer['second']}") and answer["identity at first"].endswith(answer["first"])
+
+
+def test_pictures_of_the_hub_are_read(author: dict[str, Any]) -> None:
+    assert author["pictures"] == {"table": [[0, [3, 2]], [1, [3, 2]]], "stream": [[0, [3, 2]], [1, [3, 2]]]}
+
+
+def test_what_the_hub_has_not_is_refused_in_a_sentence(author: dict[str, Any]) -> None:
+    answer = author["missing"]
+    assert "is no file or folder here, nor got from the Hub" in answer["nobody"]
+    assert "validation" in answer["split"] and "train" in answer["split"]
+    assert "has no column 'txt'; did you mean 'text'?" in answer["column"]
+    assert all("\n" not in said for said in answer.values())
