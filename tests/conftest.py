@@ -21,6 +21,7 @@ import checkout  # noqa: E402
 import sampling  # noqa: E402
 
 pytest_plugins = ["chromium_browser"]
+FORKING = ("tests/distributed/", "tests/ecosystem/test_trainer.py")
 os.environ["PYTHONPATH"] = checkout.PYTHONPATH
 
 
@@ -35,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # Where others run the tests, PyTorch and qkv need not be loaded before they start.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.import_plugin("every_test")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Run a module in one worker, and all that fork worlds of processes in the same one: what they fork starts once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "forking" if nodeid.startswith(FORKING) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -3,15 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from test_parity import DOUBLE, SINGLE, assert_identical, distance, double
 
 from families import FAMILIES
 from families.base import Family, Row
-from families.space import SPACES, configs
+from families.space import configs
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
-from sampling import sampled
 
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 EVERYTHING = tuple(HealthCheck)
@@ -35,11 +34,14 @@ def check(family: Family, head: str, fields: dict[str, Any]) -> tuple[float, flo
 
 def search(family: Family, examples: int) -> tuple[float, float]:
     """Draw that many configs, each with a head, and check them; the largest differences there were."""
-    found = []
+    found, simplest = [], []
 
     @settings(max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=EVERYTHING)
     @given(fields=configs(family.model_type), head=st.sampled_from(sorted(family.heads)))
     def drawn(fields: dict[str, Any], head: str) -> None:
+        if examples == 1 and not simplest:  # which comes first, and is drawn by nobody
+            simplest.append(head)
+            reject()
         found.append(check(family, head, fields))
 
     drawn()
@@ -47,13 +49,8 @@ def search(family: Family, examples: int) -> tuple[float, float]:
     return max(single for single, _ in found), max(precise for _, precise in found)
 
 
-def test_every_family_has_a_space() -> None:
-    assert SPACES.keys() == FAMILIES.keys()
-
-
-@pytest.mark.costly(4)
-@pytest.mark.parametrize("family", sampled(FAMILIES.values(), 2), ids=lambda family: family.model_type)
-def test_a_few_configs(family: Family) -> None:
+@each_family
+def test_a_config(family: Family) -> None:
     search(family, 1)
 
 

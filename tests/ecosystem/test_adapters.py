@@ -86,7 +86,7 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
 
 @pytest.mark.parametrize(
     ("case", "targets"),
-    sampled(itertools.product(tiny.LOSSES, ("all-linear", NAMED)), 13, 4),
+    sampled(itertools.product(tiny.LOSSES, ("all-linear", NAMED)), 23, 4),
     ids=lambda value: getattr(value, "name", "all" if value == "all-linear" else "named"),
 )
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ WITH_ATTENTION = [case for case in tiny.LOSSES if not ("Recurrent" in case.name 
     [LoraConfig(r=2), IA3Config(), AdaLoraConfig(total_step=9), LNTuningConfig()],
     ids=lambda config: config.peft_type.value,
 )
-@pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 5), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 9), ids=lambda case: case.name)
 def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
     model, inputs = prepared(case)
     learn(adapt(model, copy.deepcopy(config)), inputs)

@@ -42,7 +42,7 @@ def check(stack, **fields):
     assert_same(actual, run_slowly(model, IDS[:1]), *parameters(model))
 
 
-PAIRS = sampled(itertools.product(get_args(PositionName), get_args(PatternName)), 7)
+PAIRS = sampled(itertools.product(get_args(PositionName), get_args(PatternName)), 13)
 
 
 @pytest.mark.parametrize(("position", "pattern"), PAIRS)

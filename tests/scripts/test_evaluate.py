@@ -14,13 +14,11 @@ from datasets import ClassLabel, Dataset, Features, Image, Value
 import own_runs
 import stock_folders
 from qkv.scripts.cli import main
+from sampling import sampled
 
 Runs = Callable[[str], Path]
-FAST = ("classes", "tags", "texts", "images", "folds", "proteins")
 FEW = "resamples=20"
-kinds = pytest.mark.parametrize(
-    "kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS]
-)
+kinds = pytest.mark.parametrize("kind", sampled(own_runs.KINDS, 6, 3))
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:

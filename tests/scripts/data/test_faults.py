@@ -84,7 +84,7 @@ def test_numbered_classes_are_in_order_and_rare_ones_are_not_lost(kind: Any, tmp
     assert corpus.names == [str(number) for number in range(-1, 12)] and corpus.invalid_records.skipped == []
 
 
-@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("streaming", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_first_rows_do_not_decide(tmp_path: Path, *, streaming: bool) -> None:
     whole = [[f"text {number}", number % 5 + 1] for number in range(3300)]
     halves = [[f"half {number}", number % 5 + 0.5] for number in range(80)]
