@@ -19,7 +19,7 @@ from speaking import DECODERS, RECURRENT, SCORED, TRANSLATORS, build
 pytestmark = pytest.mark.upstream
 
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
-each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
+each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 3))
 NEW = 8
 # Frequencies change in the middle of what is written.
 SHORT = tiny.SOURCE + NEW // 2
@@ -136,7 +136,7 @@ def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
             assert torch.equal(generate(model, alone, **way), expected), way
 
 
-@pytest.mark.parametrize("kind", sampled(SCORED, 2))
+@pytest.mark.parametrize("kind", sampled(SCORED, 3))
 def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
     model = build(kind)
     inputs, outputs = prompt(model), []

@@ -18,7 +18,7 @@ from sampling import sampled
 
 Runs = Callable[[str], Path]
 FEW = "resamples=20"
-kinds = pytest.mark.parametrize("kind", sampled(own_runs.KINDS, 6, 3))
+kinds = pytest.mark.parametrize("kind", sampled(own_runs.KINDS, 7, 3))
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -31,7 +31,7 @@ def scaled(row: Row, factor: float, names: re.Pattern[str]) -> PreTrainedModel:
     return official
 
 
-@pytest.mark.costly(20)
+@pytest.mark.costly(12)
 @pytest.mark.parametrize("factor", [1.0, 4.0, 16.0])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @EACH
@@ -43,15 +43,14 @@ def test_half_precision_is_as_near_to_the_exact_numbers(row: Row, dtype: torch.d
     for name, one in theirs.items():
         other, truth = mine[name], precise[name]
         assert not (one.isfinite() & ~other.isfinite()).any()
-        if (
-            factor < 16 and one.isfinite().all()
-        ):  # above, one of the scores takes all, and which is a matter of rounding
+        # Above, one of the scores takes all, and which is a matter of rounding.
+        if factor < 16 and one.isfinite().all():
             assert (other - truth).norm() <= 2 * (one - truth).norm() + 4 * torch.finfo(dtype).eps * truth.norm()
 
 
 @EACH
 @pytest.mark.parametrize("names", [LAST, OF_ENCODER], ids=["all", "encoder"])
-@pytest.mark.costly(20)
+@pytest.mark.costly(12)
 def test_hidden_states_overflow_where_theirs_do(row: Row, names: re.Pattern[str]) -> None:
     official = scaled(row, 1e6, names).half()
     theirs, mine = run(row, official, ours=False), run(row, from_transformers(official), ours=True)

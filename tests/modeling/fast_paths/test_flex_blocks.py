@@ -78,7 +78,7 @@ def allowed(stack: str, pattern: str) -> bool:
 CASES = [case for case in itertools.product(STACKS, PATTERNS, MASKS) if allowed(*case[:2])]
 
 
-@pytest.mark.parametrize(("stack", "pattern", "mask"), sampled(CASES, 2))
+@pytest.mark.parametrize(("stack", "pattern", "mask"), sampled(CASES, 5))
 def test_values_and_gradients_are_those_of_dense_masks(kernel: mock.Mock, stack: str, pattern: str, mask: str) -> None:
     model, real = built(stack, pattern=pattern), MASKS[mask]
     assert_equal(model, real, input_ids=IDS, attention_mask=real, **STACKS[stack][2])

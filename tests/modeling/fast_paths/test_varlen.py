@@ -62,7 +62,7 @@ def assert_equal(model: Any, real: Tensor | None = None, **inputs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "position", "pattern", "mask"), sampled(itertools.product(STACKS, POSITIONS, PATTERNS, MASKS), 5)
+    ("stack", "position", "pattern", "mask"), sampled(itertools.product(STACKS, POSITIONS, PATTERNS, MASKS), 7)
 )
 def test_values_and_gradients_are_those_of_padded_batches(
     kernel: mock.Mock, stack: str, position: str, pattern: Any, mask: str
