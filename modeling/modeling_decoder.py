@@ -26,13 +26,7 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, 
 from .checks.keywords import cache_field
 from .execution import way_of
 from .generation import QkvGenerationMixin
-from .heads.head import (
-    label_classifier,
-    last_token,
-    question_answering_output,
-    scale_for_head,
-    token_output,
-)
+from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
 from .heads.routing import recording_routes, with_router_losses

@@ -12,14 +12,7 @@ from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, inputs_of, tensor_of
 from .heads.contact import find_residues, select_pairs
 from .heads.language_modeling import score_vocabulary, skips_logits
-from .heads.loss import (
-    IGNORED,
-    Count,
-    binary_cross_entropy,
-    due_labels,
-    negative_log_likelihood,
-    real_places,
-)
+from .heads.loss import IGNORED, Count, binary_cross_entropy, due_labels, negative_log_likelihood, real_places
 from .heads.transform import MaskedLMHead, PlainMaskedLMHead, ReplacedTokenHead
 from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel

@@ -22,15 +22,7 @@ from transformers.masking_utils import (
 from ...configuration.axes import MASKLESS_PATTERNS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_finished_mask, check_marks, check_memory_mask
-from ..position.token_layout import (
-    NO_PACKING,
-    MaskSizes,
-    Packing,
-    TokenLayout,
-    first_layers,
-    lay_out,
-    token_positions,
-)
+from ..position.token_layout import NO_PACKING, MaskSizes, Packing, TokenLayout, first_layers, lay_out, token_positions
 from .pattern import PATTERNS, Predicate, touches
 
 

@@ -12,13 +12,7 @@ from qkv.scripts.attention.capture import capture_attention, evaluating, without
 from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
 from qkv.scripts.attention.records import CapturedAttention
 from qkv.scripts.attention.statistics import grid_of
-from qkv.scripts.attention_view.positions import (
-    Positions,
-    image_picture,
-    shortened,
-    spectrogram_picture,
-    token_labels,
-)
+from qkv.scripts.attention_view.positions import Positions, image_picture, shortened, spectrogram_picture, token_labels
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
 
 SOUNDS = ("input_features", "input_values")

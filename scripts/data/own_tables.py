@@ -19,14 +19,7 @@ from qkv.scripts.data.loading import local_splits, public_names, read_split, sel
 from qkv.scripts.data.local_files import ending, files_below, found_files
 from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.read_report import ReadReport
-from qkv.scripts.data.validation import (
-    Checks,
-    RecordValidation,
-    check_class,
-    check_label,
-    checked_columns,
-    valid_rows,
-)
+from qkv.scripts.data.validation import Checks, RecordValidation, check_class, check_label, checked_columns, valid_rows
 from qkv.scripts.recipes.schema import Recipe
 
 

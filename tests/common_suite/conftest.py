@@ -10,19 +10,9 @@ import transformers
 import transformers_source
 
 MARKERS = (
-    "is_training_test",
-    "is_tensor_parallel_test",
-    "is_expert_parallel_test",
-    "torch_compile_test",
-    "flash_attn_4_test",
-    "flash_attn_3_test",
-    "flash_attn_test",
-    "accelerate_tests",
-    "is_fsdp_test",
-    "generate",
-    "torch_export_test",
-    "is_pipeline_test",
-)
+    "is_training_test is_tensor_parallel_test is_expert_parallel_test is_fsdp_test is_pipeline_test torch_compile_test "
+    "torch_export_test flash_attn_4_test flash_attn_3_test flash_attn_test accelerate_tests generate"
+).split()
 HEAD = """# transformers' common tests
 
 <!-- Written by `make common-suite`. Change tests/common_suite, never this file. -->

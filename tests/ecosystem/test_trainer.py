@@ -9,12 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import (
-    DataCollatorWithFlattening,
-    PreTrainedModel,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import DataCollatorWithFlattening, PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 import gradient_worker as worker
 from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients

@@ -27,21 +27,10 @@ EVERY |= {case.name: case for case in tiny.CASES if case.name.startswith(WITHOUT
 # Each family and each way of reading; the other heads and architectures are the slow test's. The config of Electra is
 # alike to that of BERT but for a size, its code is not: neither may be mistaken for the other.
 QUICK = (
-    "BertModel",
-    "BertForMaskedLM",
-    "BertForMultipleChoice",
-    "ElectraForMaskedLM",
-    "ViTForImageClassification",
-    "GPT2LMHeadModel",
-    "T5ForConditionalGeneration",
-    "T5EncoderModel",
-    "CLIPModel",
-    "DetrForObjectDetection",
-    "Speech2TextForConditionalGeneration",
-    "RecurrentForConditionalGeneration-rnnsearch",
-    "AudioEncoderForCTC-speech",
-    "PairForDistancePrediction-evoformer",
-)
+    "BertModel BertForMaskedLM BertForMultipleChoice ElectraForMaskedLM ViTForImageClassification GPT2LMHeadModel "
+    "T5ForConditionalGeneration T5EncoderModel CLIPModel DetrForObjectDetection Speech2TextForConditionalGeneration "
+    "RecurrentForConditionalGeneration-rnnsearch AudioEncoderForCTC-speech PairForDistancePrediction-evoformer"
+).split()
 # `make compatibility` loads all of them from folders.
 FROM_THE_HUB = QUICK[1::6]
 

@@ -12,14 +12,7 @@ from comparison import EXACT, assert_same, decoder, draw, jittered
 from qkv.modeling.feed_forward import GLU, MLP
 from qkv.modeling.layer import Layer
 from qkv.modeling.modeling_decoder import QkvDecoderModel
-from qkv.modeling.normalization import (
-    GAINS,
-    NORMS,
-    Residual,
-    ZeroCenteredLayerNorm,
-    ZeroCenteredRMSNorm,
-    make_norm,
-)
+from qkv.modeling.normalization import GAINS, NORMS, Residual, ZeroCenteredLayerNorm, ZeroCenteredRMSNorm, make_norm
 
 ORDERS = {
     "before": reference.residual_pre_norm,

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import (
-    AutoModel,
-    AutoModelForTextEncoding,
-    PreTrainedModel,
-)
+from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedModel
 
 import reference
 import tiny

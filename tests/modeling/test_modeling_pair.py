@@ -10,12 +10,7 @@ import tiny
 from comparison import EXACT, assert_same, jittered
 from comparison import pair as config_of
 from errors import raises_sentence
-from qkv import (
-    QkvPairForContactPrediction,
-    QkvPairForDistancePrediction,
-    QkvPairForMaskedLM,
-    QkvPairModel,
-)
+from qkv import QkvPairForContactPrediction, QkvPairForDistancePrediction, QkvPairForMaskedLM, QkvPairModel
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from sampling import sampled
 

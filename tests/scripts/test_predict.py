@@ -34,18 +34,8 @@ OPTIONS: dict[str, list[str]] = {
         ("targets", "responses", "texts", "speech", "tasks", "denoised", "chats", "infilled"), ["max_new_tokens=3"]
     ),
 }
-PLAIN = (
-    "numbers",
-    "speech",
-    "ctc",
-    "targets",
-    "responses",
-    "texts",
-    "tasks",
-    "denoised",
-    "chats",
-    "infilled",
-)  # without a score
+# Without a score.
+PLAIN = "numbers speech ctc targets responses texts tasks denoised chats infilled".split()
 
 
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageClassification,
-)
+from transformers import AutoModelForCausalLM, AutoModelForImageClassification
 
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main

@@ -7,15 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from qkv.scripts.lab.benchmarking.candidate import (
-    AbsentError,
-    Candidate,
-    Row,
-    check_installed,
-    copied,
-    joined,
-    of_rows,
-)
+from qkv.scripts.lab.benchmarking.candidate import AbsentError, Candidate, Row, check_installed, copied, joined, of_rows
 from qkv.scripts.lab.benchmarking.workloads import Workload
 
 LIBRARY = "timm"

@@ -10,15 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
-from qkv.scripts.lab.benchmarking.candidate import (
-    Candidate,
-    Row,
-    Rows,
-    check_installed,
-    copied,
-    of_rows,
-    turned,
-)
+from qkv.scripts.lab.benchmarking.candidate import Candidate, Row, Rows, check_installed, copied, of_rows, turned
 from qkv.scripts.lab.benchmarking.torch_encoder import with_head
 from qkv.scripts.lab.benchmarking.workloads import Workload
 

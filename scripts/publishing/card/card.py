@@ -12,16 +12,7 @@ from qkv.configuration import presets
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.common.templates import render
 from qkv.scripts.publishing.card.model import CardModel, describe, differences
-from qkv.scripts.publishing.card.record import (
-    Record,
-    facts_of,
-    is_own,
-    metadata,
-    name,
-    published,
-    settings,
-    title,
-)
+from qkv.scripts.publishing.card.record import Record, facts_of, is_own, metadata, name, published, settings, title
 from qkv.scripts.publishing.card.usage import TEMPLATES, programs
 from qkv.scripts.recipes.loading import names
 

@@ -21,13 +21,7 @@ from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.export.folder import LICENSE, README, build_folder
 from qkv.scripts.publishing.export.tested_releases import TESTED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, PublishOptions
-from qkv.scripts.publishing.integrity.manifest import (
-    MANIFEST,
-    check_files,
-    edited_card,
-    is_document,
-    read_manifest,
-)
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, check_files, edited_card, is_document, read_manifest
 
 ModelSource = PreTrainedModel | str | os.PathLike[str]
 # The README by the identity in the manifest.

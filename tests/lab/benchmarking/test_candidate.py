@@ -5,13 +5,7 @@ import torch
 from torch import nn
 
 from qkv.scripts.common import extras
-from qkv.scripts.lab.benchmarking.candidate import (
-    AbsentError,
-    Row,
-    check_installed,
-    copied,
-    of_rows,
-)
+from qkv.scripts.lab.benchmarking.candidate import AbsentError, Row, check_installed, copied, of_rows
 
 
 class Stock(nn.Linear):

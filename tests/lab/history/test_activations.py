@@ -4,14 +4,7 @@ import pytest
 import torch
 
 from qkv.modeling.normalization import Residual
-from qkv.scripts.lab.history.activations import (
-    BOTH,
-    LAYERS,
-    NEITHER,
-    VARIANTS,
-    build,
-    by_layer,
-)
+from qkv.scripts.lab.history.activations import BOTH, LAYERS, NEITHER, VARIANTS, build, by_layer
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

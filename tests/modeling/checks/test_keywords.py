@@ -10,12 +10,7 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.modeling_outputs import BaseModelOutput
 
 import tiny
-from qkv import (
-    QkvDecoderForCausalLM,
-    QkvDecoderModel,
-    QkvEncoderDecoderForConditionalGeneration,
-    QkvEncoderModel,
-)
+from qkv import QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderDecoderForConditionalGeneration, QkvEncoderModel
 from qkv.modeling.checks import keywords
 from qkv.modeling.checks.keywords import CACHE, NEW_NAME, OLD_NAME, rename_cache
 from qkv.modeling.kernel import eager_attention

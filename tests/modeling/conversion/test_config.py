@@ -8,12 +8,7 @@ from transformers import AutoConfig
 import qkv
 import tables
 import tiny
-from qkv.modeling.conversion.config import (
-    BOOKKEEPING,
-    Conversion,
-    different,
-    flat,
-)
+from qkv.modeling.conversion.config import BOOKKEEPING, Conversion, different, flat
 from qkv.modeling.conversion.convert import CONVERSIONS, attempted
 
 TABLES = tables.beside(__file__)

@@ -4,12 +4,7 @@ import torch
 
 import reference
 from comparison import assert_same, draw, encoder, jittered
-from qkv.modeling.heads.contact import (
-    AttentionContactHead,
-    OuterProductContactHead,
-    find_residues,
-    select_pairs,
-)
+from qkv.modeling.heads.contact import AttentionContactHead, OuterProductContactHead, find_residues, select_pairs
 
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]])
 # The tokens between the first and the last real one of each row.

@@ -8,12 +8,7 @@ import torch
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import NormName
-from qkv.modeling.heads.head import (
-    POOLINGS,
-    PixelHead,
-    last_token,
-    scale_for_head,
-)
+from qkv.modeling.heads.head import POOLINGS, PixelHead, last_token, scale_for_head
 from qkv.modeling.heads.transform import MaskedLMHead, transform
 
 KEEP = {

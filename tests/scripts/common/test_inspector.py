@@ -11,15 +11,7 @@ from torch import nn
 import qkv
 from published import change_tensors, ours, published, shards, stock
 from qkv.scripts.common import inspector
-from qkv.scripts.common.inspector import (
-    UNFILLED,
-    Job,
-    fingerprint,
-    held,
-    load_reported,
-    outputs,
-    ties,
-)
+from qkv.scripts.common.inspector import UNFILLED, Job, fingerprint, held, load_reported, outputs, ties
 from qkv.scripts.publishing.integrity.loading import read_loaded, write_job
 
 NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)

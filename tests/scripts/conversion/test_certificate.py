@@ -11,14 +11,7 @@ import qkv
 import tiny
 from families import ROWS, variant
 from families.base import Row
-from qkv.scripts.conversion.certificate import (
-    ONE_ROUNDING,
-    certify,
-    differences,
-    first_diverging,
-    identical,
-    problems,
-)
+from qkv.scripts.conversion.certificate import ONE_ROUNDING, certify, differences, first_diverging, identical, problems
 from qkv.scripts.conversion.probe import in_double_precision
 
 HEADS = [

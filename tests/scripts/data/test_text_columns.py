@@ -8,13 +8,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 
 from errors import raises_sentence
 from qkv.scripts.data.examples import InvalidRecord
-from qkv.scripts.data.text_columns import (
-    as_list,
-    check_folded,
-    check_tagged,
-    partners_of,
-    read_tagged_words,
-)
+from qkv.scripts.data.text_columns import as_list, check_folded, check_tagged, partners_of, read_tagged_words
 from recipes import recipe_of
 
 TAGGED = [

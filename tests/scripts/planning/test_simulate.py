@@ -22,14 +22,7 @@ from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import fused_dropout
 from qkv.scripts.planning.memory_tracker import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
-from qkv.scripts.planning.simulate import (
-    DTYPES,
-    Setup,
-    apply_fsdp,
-    compute_gradients,
-    count_parameters,
-    simulate,
-)
+from qkv.scripts.planning.simulate import DTYPES, Setup, apply_fsdp, compute_gradients, count_parameters, simulate
 from qkv.scripts.training.accelerator import apply_tensor_parallel
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]

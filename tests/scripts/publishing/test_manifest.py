@@ -14,13 +14,7 @@ import qkv
 import tiny
 from published import CODE, change_json, change_tensors, ours, published, shards
 from qkv.scripts.common.inspector import fingerprint
-from qkv.scripts.publishing.integrity.manifest import (
-    MANIFEST,
-    IntegrityError,
-    identity,
-    read_manifest,
-    write_manifest,
-)
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, identity, read_manifest, write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    Speech2TextFeatureExtractor,
-    Speech2TextForConditionalGeneration,
-)
+from transformers import Speech2TextFeatureExtractor, Speech2TextForConditionalGeneration
 
 from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav, write_wav
