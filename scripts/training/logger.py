@@ -135,7 +135,10 @@ def draw_curve(lines: list[dict[str, Any]], path: Path, kept: int | None = None)
             axis.plot(*zip(*points, strict=True), label=split, color=COLOURS.get(split), **style)
         if kept is not None:
             axis.axvline(kept, color="gray", linestyle=":", label=f"step {kept}, whose weights are kept")
-        axis.set(xlabel="step", title=name, yscale="log" if name == "loss" else "linear")
+        values = [value for points in curves[name].values() for _, value in points]
+        # On a logarithmic axis what is not above zero has no place, and less than a decade no short numbers.
+        is_wide = name == "loss" and 0 < 10 * min(values, default=0) < max(values)
+        axis.set(xlabel="step", title=name, yscale="log" if is_wide else "linear")
         axis.grid(alpha=0.3)
         axis.legend()
     figure.savefig(path, dpi=150)

@@ -117,6 +117,16 @@ def test_curve_has_a_panel_for_each_metric_over_time(tmp_path: Path, monkeypatch
     assert (tmp_path / "curve.png").stat().st_size
 
 
+@pytest.mark.parametrize(("last", "scale"), [(2.0, "linear"), (0.2, "log"), (-0.2, "linear")])
+def test_losses_over_decades_have_a_logarithmic_axis(
+    last: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+    monkeypatch.setattr(Axes, "set", lambda self, **options: found.append(options["yscale"]))
+    draw_curve([{"step": step, "loss": loss} for step, loss in enumerate((4.0, last))], tmp_path / "curve.png")
+    assert found == [scale]
+
+
 @pytest.mark.parametrize("done", [0, 8])
 def test_trackers_get_plain_settings_without_folders(done: int, tmp_path: Path) -> None:
     (tmp_path / "own.csv").touch()
