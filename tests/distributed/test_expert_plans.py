@@ -11,6 +11,7 @@ from processes import run_together
 pytestmark = pytest.mark.upstream
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_plans_have_the_numbers_of_one_process(form: str, tmp_path: Path) -> None:
     run_together("expert_worker", [tmp_path, form], tmp_path)

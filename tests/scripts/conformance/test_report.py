@@ -141,13 +141,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_remote_code_runs_when_it_is_allowed(folder: Path) -> None:
+def test_remote_code_needs_leave(folder: Path) -> None:
     with raises_sentence("--trust-remote-code", str(folder)):
         conform(str(folder))
-    report = conform(str(folder), only=["stateless", "accumulation"], trust_remote_code=True, weights=True)
-    assert (report.model, [row.status for row in report.rows]) == ("Own", ["passed", "FAILED"])
     with raises_sentence("inputs="):
         conform(str(folder), inputs=lambda *sizes: {}, trust_remote_code=True)
+
+
+@pytest.mark.slow  # a process that imports transformers
+def test_remote_code_runs_when_it_is_allowed(folder: Path) -> None:
+    report = conform(str(folder), only=["stateless", "accumulation"], trust_remote_code=True, weights=True)
+    assert (report.model, [row.status for row in report.rows]) == ("Own", ["passed", "FAILED"])
 
 
 def test_the_command_prints_writes_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
