@@ -16,7 +16,7 @@ def inputs_of(row: Row) -> dict[str, Tensor]:
     """Inputs without padding; of mixtures many, for rounding sends a few tokens to other experts, theirs and ours."""
     if not hasattr(row.config(), "num_experts_per_tok"):
         return row.inputs("none")
-    many = [tokens(seed, side="none") for seed in range(48)]
+    many = [tokens(seed, side="none") for seed in range(192)]
     return {name: torch.cat([each[name] for each in many]) for name in many[0]}
 
 
