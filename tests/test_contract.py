@@ -263,9 +263,11 @@ def test_states_and_attentions_are_real_whatever_the_backend(case: Case) -> None
     model.set_attn_implementation("eager")
     plain = {name: value for name, value in numbers(run(model, inputs)) if "hidden_states" not in name}
     expected = run(model, inputs, output_attentions=True, output_hidden_states=True)
+    # No output has weights of the pooling of SigLIP and of the language model of ESMFold, which no fallback computes.
+    limits = {"rtol": 1e-5, "atol": 1e-5} if case.name.endswith(("-siglip", "-esmfold")) else {}
     for backend in ("sdpa", *(["flex_attention"] if model._supports_flex_attn else [])):
         model.set_attn_implementation(backend)
-        assert_same(run(model, inputs, output_attentions=True, output_hidden_states=True), expected)
+        assert_same(run(model, inputs, output_attentions=True, output_hidden_states=True), expected, **limits)
     model.set_attn_implementation("eager")
     model.config.output_attentions = model.config.output_hidden_states = True
     assert_same(run(model, inputs), expected)

@@ -79,15 +79,15 @@ def next_tokens(
     if shift_labels is not None or labels is None or labels.ndim != 2:
         return labels if shift_labels is None else due_labels(shift_labels, real_places(mask, shift_labels))
     length, real = labels.shape[1], real_places(mask, labels)
-    real = torch.ones_like(labels, dtype=torch.bool) if real is None else real
-    index = torch.arange(length, device=labels.device)
-    after = F.pad(index.where(real, length)[:, 1:], (0, 1), value=length).flip(1).cummin(1).values.flip(1)
+    real = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if real is None else real
+    index = torch.arange(length + 1, device=labels.device)  # to pad with `length` would fix it in a graph
+    after = index.where(F.pad(real, (0, 1)), length)[:, 1:].flip(1).cummin(1).values.flip(1)
     targets = F.pad(labels, (0, 1), value=IGNORED).gather(1, after).masked_fill(~real, IGNORED)
     if position_ids is not None:
         positions = position_ids.to(labels.device).expand_as(labels)
         targets = targets.masked_fill(F.pad(positions, (0, 1)).gather(1, after) <= positions, IGNORED)
     if boundaries is not None:
-        documents = torch.searchsorted(boundaries[1:].to(index), F.pad(index, (0, 1), value=length), right=True)
+        documents = torch.searchsorted(boundaries[1:].to(index), index, right=True)
         targets = targets.masked_fill(documents[after] != documents[:-1], IGNORED)
     return targets
 

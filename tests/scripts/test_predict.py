@@ -34,8 +34,7 @@ OPTIONS: dict[str, list[str]] = {
         ("targets", "responses", "texts", "speech", "tasks", "denoised", "chats", "infilled"), ["max_new_tokens=3"]
     ),
 }
-# Without a score.
-PLAIN = "numbers speech ctc targets responses texts tasks denoised chats infilled".split()
+PLAIN = "numbers speech ctc targets responses texts tasks denoised chats infilled".split()  # without a score
 
 
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])
@@ -49,7 +48,7 @@ def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [{name: row[name] for name in before} for row, before in zip(rows, given, strict=True)] == given
     new = {"prediction"} if kind in PLAIN else {"prediction", "score"}
-    new |= {"start"} if kind.endswith("answers") else set()
+    new |= {"start"} if kind.endswith("answers") else {"ptm"} if kind == "proteins" else set()
     assert all(row.keys() - before.keys() == new for row, before in zip(rows, given, strict=True))
     for row in rows:
         assert row["prediction"] not in (None, []) and 0 <= row.get("score", 0) <= 10

@@ -197,7 +197,7 @@ LINEAR = itertools.product(
 @pytest.mark.slow
 def test_memory_is_linear_in_the_length(pattern: str, position: str, rows: int, past: int) -> None:
     """In rows of which one is padded, and after others that are cached."""
-    sizes = {"max_position_embeddings": 4096, "hidden_size": 8, "intermediate_size": 8}
+    sizes = {"max_position_embeddings": 8192, "hidden_size": 8, "intermediate_size": 8}
     model, largest = build("decoder", pattern, removed=False, position=position, **sizes), {}
     for length in (1024, 2048, 4096):
         given: dict[str, Any] = {"use_cache": False}

@@ -112,7 +112,6 @@ def test_compiling_changes_no_number(compiled: Any) -> None:
     assert (found - losses(text_loop())).abs().max() < 1e-10
 
 
-@pytest.mark.slow
 def test_varying_lengths_are_compiled_once(compiled: Any) -> None:
     """The first length has a graph of its own, all others share one."""
     loop, before, lengths = compiled("eager", max_steps=14), compiled_graphs(), itertools.cycle([6, 9, 7, 11, 5, 10, 8])
