@@ -63,7 +63,9 @@ def open_model(
     folder: Path, dtype: Any = "auto", within: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> PreTrainedModel:
     """Load the model of a folder in evaluation mode."""
-    return open_checkpoint(folder, dtype=dtype, within=within, attn_implementation="eager").eval()
+    model = open_checkpoint(folder, dtype=dtype, within=within, attn_implementation="eager").eval()
+    model.set_experts_implementation("eager")  # products of groups take no double precision
+    return model
 
 
 def rounded_tables(official: PreTrainedModel) -> bool:

@@ -164,10 +164,12 @@ def probe_outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str
     output = flat_output(model(**cast_inputs(inputs, model), output_hidden_states=True))
     outputs: dict[str, Tensor] = {}
     for name in sorted(output, key=computation_order):
-        value = output[name]
-        for index, tensor in enumerate((value,) if isinstance(value, Tensor) else value):
+        values = output[name] if isinstance(output[name], tuple | list) else [output[name]]  # a cache is neither
+        for index, tensor in enumerate(values):
             if isinstance(tensor, Tensor):
-                outputs[layer_name(name, index) if "hidden_states" in name else name] = unpadded(name, tensor, inputs)
+                key = layer_name(name, index) if "hidden_states" in name else name
+                key = f"{name}.{index}" if name == "router_logits" else key
+                outputs[key] = unpadded(name, tensor, inputs)
     return outputs
 
 
@@ -199,6 +201,8 @@ def layer_name(name: str, index: int) -> str:
 def unpadded(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
     """Return an output at its unpadded positions."""
     mask = inputs.get("attention_mask")
+    if name == "router_logits" and mask is not None:  # (B * T, experts)
+        return value[mask.flatten().bool()]
     if not name.startswith("encoder"):
         mask = inputs["labels"] != -100 if "labels" in inputs else inputs.get("decoder_attention_mask", mask)
     if mask is None:

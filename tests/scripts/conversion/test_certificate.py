@@ -28,6 +28,10 @@ def certificate(row: Row, folder: Path) -> dict[str, Any]:
     return certify(folder / "official", folder / "ours")
 
 
+def test_products_of_groups_and_states_of_layers_are_certified(tmp_path: Path) -> None:
+    assert certificate(variant("qwen3_next", "ForCausalLM", ""), tmp_path)["passed"]
+
+
 @pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
 @pytest.mark.costly(2)
 def test_an_equal_model_passes(row: Row, tmp_path: Path) -> None:
