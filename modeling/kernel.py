@@ -173,10 +173,7 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
         raise ValueError(f"{where} ignores attn_logit_softcapping; use {right}")
     if config.causal and not paged and implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         check_head_of_engine(config, where)
-    ignored = {
-        "attention_sinks=True": config.attention_sinks,
-        f"kernel={config.kernel!r}": config.keeps_state,
-    }
+    ignored = {"attention_sinks=True": config.attention_sinks, f"kernel={config.kernel!r}": config.keeps_state}
     ignored["rope_type='longrope'"] = paged and bool(config.lengths_of_longrope)  # texts of a step are rotated alike
     for name in filter(ignored.get, ignored):
         raise ValueError(f"{where} ignores {name}; use {right}")

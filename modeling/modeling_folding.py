@@ -100,6 +100,18 @@ class QkvFoldingModel(QkvPairModel):
         self.lddt_head = confidence_head(config)
         self.post_init()
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resize the table of residues; ValueError with a language model, which has no numbers for further ones."""
+        known = self.config.vocab_size
+        if self.language_features and (new_num_tokens not in (None, known) or pad_to_multiple_of is not None):
+            raise ValueError(
+                f"language_model_ids has a number for each of vocab_size={known} tokens, got {new_num_tokens=} and "
+                f"{pad_to_multiple_of=}; set vocab_size and language_model_ids in a new config"
+            )
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
     @can_return_tuple
     def forward(  # type: ignore[override]  # it folds what residues it knows
         self,

@@ -136,10 +136,7 @@ TOKENS: list[Row] = [
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3])), f"cu_seq_lens_q=[0, 3] | {PACKED}"),
     (lambda: encoder()(IDS[:1], cu_seq_lens_q=torch.tensor([1, 5])), f"cu_seq_lens_q=[1, 5] | {PACKED}"),
     (lambda: decoder()(IDS[:1], cu_seq_lens_q=torch.tensor([0, 3, 2, 5])), f"cu_seq_lens_q=[0, 3, 2, 5] | {PACKED}"),
-    (
-        lambda: decoder()(IDS, past_key_values=((zeros(2, 2, 1, 4),) * 2,) * 2),
-        "past_key_values | tuple | DynamicCache",
-    ),
+    (lambda: decoder()(IDS, past_key_values=((zeros(2, 2, 1, 4),) * 2,) * 2), "past_key_values | tuple | DynamicCache"),
     (lambda: decoder()(IDS[:, :1], past_key_values=filled_cache(num_hidden_layers=3)), "past_key_values | 3 | 2"),
     (lambda: decoder()(IDS[:1, :1], past_key_values=filled_cache()), "past_key_values | 2 | 1"),
     (

@@ -48,9 +48,7 @@ def shared_experts(name: str) -> Codec:
 def first_dense(name: str) -> Codec:
     """Map the number of first layers that are no mixtures."""
     return by_layer(
-        name,
-        lambda index, theirs: index >= (theirs[name] or 0),
-        lambda word, ours: len(places(word, ours, "glu")),
+        name, lambda index, theirs: index >= (theirs[name] or 0), lambda word, ours: len(places(word, ours, "glu"))
     )
 
 

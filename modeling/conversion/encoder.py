@@ -77,9 +77,7 @@ RESCALED, USE_BIAS = replace(SCALED, name="rescale_embeddings"), output_bias("us
 NEVER_SPARSE = Codec("attention_type", lambda kind, theirs: "full", lambda pattern, ours: "original_full")
 # A window of theirs counts both sides of a token, ours one side and the token.
 BOTH_SIDES = Codec(
-    "sliding_window",
-    read=lambda width, theirs: width // 2 + 1,
-    write=lambda window, ours: 2 * ((window or 1) - 1),
+    "sliding_window", read=lambda width, theirs: width // 2 + 1, write=lambda window, ours: 2 * ((window or 1) - 1)
 )
 LOCAL_ATTENTION = replace(BOTH_SIDES, name="local_attention")
 READS_BOTH_WAYS = Codec("use_bidirectional_attention", lambda *_: 0, lambda *_: True)

@@ -33,13 +33,7 @@ def skips_logits(
 
 
 def score_vocabulary(
-    head: nn.Module,
-    hidden: Tensor,
-    labels: Tensor | None,
-    *,
-    skip_logits: bool,
-    softcap: Any = None,
-    **options: Any,
+    head: nn.Module, hidden: Tensor, labels: Tensor | None, *, skip_logits: bool, softcap: Any = None, **options: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return (loss or None, logits or None) of hidden states (B, T, D), with options of `negative_log_likelihood`.
 

@@ -203,13 +203,7 @@ def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
 
 
 def build_mask(
-    implementation: str,
-    hidden: Tensor,
-    sizes: MaskSizes,
-    layer: int,
-    padding: Tensor | None,
-    rule: Rule,
-    **_: object,
+    implementation: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Rule, **_: object
 ) -> Mask:
     """Build the mask a backend wants: dense, boolean, a block mask, the marks of real tokens (B, S), or None."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:

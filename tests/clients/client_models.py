@@ -135,13 +135,7 @@ class Program:
 
 
 def program(
-    table: list[Program],
-    name: str,
-    what: str,
-    heads: dict[str, Any],
-    *,
-    rtol: float = 1e-4,
-    **fields: Any,
+    table: list[Program], name: str, what: str, heads: dict[str, Any], *, rtol: float = 1e-4, **fields: Any
 ) -> Callable[[Use], Use]:
     """Enter the function below into a table, for models of some kinds."""
 

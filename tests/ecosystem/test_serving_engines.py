@@ -24,11 +24,7 @@ DECODERS = {
     "sinusoidal, scaled": tiny.decoder("gpt2", position="sinusoidal", scale_embedding=True, embedding_norm=True),
     "none": tiny.decoder("gpt2", position="none", attention_multiplier=0.2),
 }
-ENCODERS = {
-    "bert": tiny.encoder("bert"),
-    "local": tiny.encoder("local"),
-    "modernbert": tiny.encoder("modernbert"),
-}
+ENCODERS = {"bert": tiny.encoder("bert"), "local": tiny.encoder("local"), "modernbert": tiny.encoder("modernbert")}
 SERVED = {**DECODERS, **ENCODERS}
 # The one place that says which models no engine serves, and what it is that rules them out.
 NOT_SERVED = {

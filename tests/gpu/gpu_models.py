@@ -16,10 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = {"vocab_size": 97, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
 SIZES |= {"intermediate_size": 96, "max_position_embeddings": 64, "sliding_window": 5, "block_size": 4}
 SIZES |= {"text_length": 2, "grid_columns": 4, "grid_kernel": 3, "fixed_columns": 1}
-CLASSES = {
-    "encoder": (QkvEncoderConfig, QkvEncoderForMaskedLM),
-    "decoder": (QkvDecoderConfig, QkvDecoderForCausalLM),
-}
+CLASSES = {"encoder": (QkvEncoderConfig, QkvEncoderForMaskedLM), "decoder": (QkvDecoderConfig, QkvDecoderForCausalLM)}
 LENGTH = 40
 IDS = torch.randint(5, 97, (3, LENGTH), generator=torch.Generator().manual_seed(0))
 RIGHT = (torch.arange(LENGTH) < torch.tensor([[33], [9], [40]])).long()

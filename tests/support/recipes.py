@@ -28,16 +28,18 @@ ALSO = {
     "vit-b16": ["data={here}/images", "model.image_size=16", "model.patch_size=8"],
     "spoken-digits": ["data={here}/sound", "holdout=0.25"],
     "shapes-captions": ["model.vision_config.num_hidden_layers=1", "text.symbols=4"],
+    "chat": ["text.length=64"],
     "shapes-detect": ["model.encoder.backbone_config.hidden_sizes=[8, 16]", "model.decoder.num_hidden_layers=1",
                       "text.symbols=3"],
     "facts-answers": ["text.symbols=3", "model.pattern=[sliding]"],
     **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate", "docs-tasks"), ["model.pattern=[sliding]"]),
     **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
 }  # fmt: skip
-# Fields of TINY that a recipe's model does not have.
+# Words of TINY that a recipe has otherwise, or not at all.
 WITHOUT = {
     "translate-recurrent": ["model.num_attention_heads=2"],
     "shapes-detect": ["model.num_hidden_layers=1", "text.symbols=8"],
+    "chat": ["text.length=32"],
     **dict.fromkeys(("shapes-captions", "facts-answers"), ["text.symbols=8"]),
 }
 

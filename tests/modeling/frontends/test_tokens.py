@@ -66,10 +66,7 @@ def test_masks_are_counted_by_document(told):
     lengths = REAL.sum(-1).tolist()
     alone = [model(ids[None, :length]).last_hidden_state[0] for ids, length in zip(WITH_MASKS, lengths, strict=True)]
     ends = torch.tensor([0, *lengths]).cumsum(0)
-    given = {
-        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
-        "cu_seq_lens_q": ends.int(),
-    }
+    given = {"position_ids": torch.cat([torch.arange(length) for length in lengths])[None], "cu_seq_lens_q": ends.int()}
     options = {told: given[told], "position_ids": given["position_ids"]}
     packed = model(WITH_MASKS[REAL.bool()][None], **options).last_hidden_state[0]
     assert_same(packed, torch.cat(alone), *model.parameters(), tolerance=1e-11)

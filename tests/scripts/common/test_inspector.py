@@ -15,12 +15,7 @@ from qkv.scripts.common.inspector import UNFILLED, Job, fingerprint, held, load_
 from qkv.scripts.publishing.integrity.loading import read_loaded, write_job
 
 NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)
-ALIKE = [
-    NUMBERS,
-    NUMBERS.t().contiguous().t(),
-    torch.stack((NUMBERS, -NUMBERS), -1)[..., 0],
-    nn.Parameter(NUMBERS),
-]
+ALIKE = [NUMBERS, NUMBERS.t().contiguous().t(), torch.stack((NUMBERS, -NUMBERS), -1)[..., 0], nn.Parameter(NUMBERS)]
 UNLIKE = [
     NUMBERS, NUMBERS.view(4, 3), NUMBERS.flip(0), NUMBERS.int(), NUMBERS.view(torch.int32), NUMBERS.bfloat16(),
     NUMBERS.to(torch.complex64), torch.zeros(0), torch.zeros(()), -torch.zeros(()), torch.tensor(float("nan")),

@@ -138,11 +138,7 @@ def test_texts_that_were_cut_are_warned_of(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("data", "source", "name"),
-    [
-        ("my soups.csv", "", "my-soups"),
-        ("acme/soups-1.5:fr", "https://hf", "soups-1.5-fr"),
-        ("\u6c64", "", "classes"),
-    ],
+    [("my soups.csv", "", "my-soups"), ("acme/soups-1.5:fr", "https://hf", "soups-1.5-fr"), ("\u6c64", "", "classes")],
 )
 def test_a_model_is_named_by_its_data(record: dict[str, Any], data: str, source: str, name: str) -> None:
     card = str(make_card(with_fields(record, task={"name": data, "source": source})))

@@ -241,10 +241,7 @@ KNOWN = [["köln of 1999"], [], ["Bo"], ["the red dog", "cats"], [], ["an"]]
 
 def test_scores_are_those_of_the_official_script() -> None:
     both = [official(*pair) for pair in zip(SAID, KNOWN, strict=True)]
-    expected = {
-        "exact_match": sum(exact for exact, _ in both) / 6,
-        "f1": sum(f1 for _, f1 in both) / 6,
-    }
+    expected = {"exact_match": sum(exact for exact, _ in both) / 6, "f1": sum(f1 for _, f1 in both) / 6}
     assert measure(["squad"], SAID, KNOWN) == pytest.approx(expected)
     assert load("squad").compute(predictions=SAID, references=KNOWN) == pytest.approx(expected)
     assert measure(["squad"], SAID[:1], KNOWN[:1]) == {"exact_match": 1, "f1": 1}

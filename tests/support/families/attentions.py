@@ -114,11 +114,7 @@ STOCK: dict[str, Case] = {
         no_cache(lambda: {"input_features": torch.randn(2, 6, 20), "decoder_input_ids": tiny.text()["input_ids"]}),
         PAIRS,
     ),
-    "gemma2": (
-        theirs("Gemma2ForCausalLM", "Gemma2Config", **EAGER, attn_logit_softcapping=2.0),
-        tiny.text,
-        DECODED,
-    ),
+    "gemma2": (theirs("Gemma2ForCausalLM", "Gemma2Config", **EAGER, attn_logit_softcapping=2.0), tiny.text, DECODED),
     "gpt-oss": (theirs("GptOssForCausalLM", "GptOssConfig", **EAGER, **EXPERTS), tiny.text, DECODED),
 }
 FAMILIES = {f"qkv {name}": row for name, row in OURS.items()} | {f"stock {name}": row for name, row in STOCK.items()}

@@ -60,8 +60,7 @@ def test_a_table_keeps_its_lines_and_tells_bad_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("x.tsv", "text\ta,b,c\none\ttwo\n"), ("x.csv", 'text,"a,b,c"\none,two')],
+    ("name", "content"), [("x.tsv", "text\ta,b,c\none\ttwo\n"), ("x.csv", 'text,"a,b,c"\none,two')]
 )
 def test_the_header_shows_the_separator(tmp_path: Path, name: str, content: str) -> None:
     assert rows(written(tmp_path / name, content)) == [(2, {"text": "one", "a,b,c": "two"})]
