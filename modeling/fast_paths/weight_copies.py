@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.utils.output_capturing import OutputRecorder
 
 # One row reads a transposed weight up to twice as fast where there are so many outputs for each input: a head.
 WIDE = 8
@@ -20,6 +21,8 @@ MOST_COPIED = 2**30
 PACKED_ROWS = range(4, 65)
 # A copy is made at this call in succession with as many rows: it takes as long as it saves in a few.
 PATIENCE = 4
+# Hooks from here stay on a model that was once asked for its states; in calls that ask for none they do nothing.
+RECORDER = OutputRecorder.__module__
 
 # A linear map: its weight (N, M) and its bias (N) or None.
 LinearMap: TypeAlias = tuple[Tensor, Tensor | None]
@@ -144,9 +147,10 @@ class LinearStep:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Return True for a module without hooks, whose forward is not replaced."""
+    """Return True for a module that nothing watches, whose forward is not replaced."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return not ("forward" in vars(module) or any(hooks))
+    watched = any(hook.__module__ != RECORDER for each in hooks for hook in each.values())
+    return not ("forward" in vars(module) or watched)
 
 
 def width_of_copies(model: nn.Module) -> int:

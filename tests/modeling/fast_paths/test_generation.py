@@ -232,6 +232,14 @@ def test_hooks_backends_and_training_take_the_long_way() -> None:
     assert not rows
 
 
+def test_a_call_that_records_leaves_the_short_way_open() -> None:
+    model = build()
+    model(IDS, output_hidden_states=True, output_attentions=True)
+    assert any(module._forward_hooks for module in model.modules())
+    assert layer_steps(model.config, [*model.model.layers], 1)
+    assert_plain(model, input_ids=IDS)
+
+
 def test_other_calls_take_the_long_way() -> None:
     model = build()
     first = model(IDS, use_cache=True)
