@@ -195,7 +195,8 @@ class LastTokenPooler(FirstTokenPooler):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
-        return self.dense(hidden[:, -1])
+        last = hidden[:, -1]
+        return self.dense(last)
 
 
 class AttentionPooler(FirstTokenPooler):
