@@ -143,6 +143,7 @@ def test_a_push_by_somebody_else_is_not_overwritten(hub: Hub, run: Run, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("native")
 def test_a_signature_goes_to_the_hub_and_names_its_signer(hub: Hub, run: Run, place: Path) -> None:
     shutil.rmtree(place / "built", ignore_errors=True)
     assert run("model", "./built", "--native", "--sign", "mallory.pem")["status"] == 0
