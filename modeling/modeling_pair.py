@@ -16,7 +16,7 @@ from ..configuration.configuration_pair import QkvPairConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one, inputs_of, tensor_of
 from .checks.inputs import check_embeddings
 from .checks.keywords import check_keywords
-from .frontends import FRONTENDS
+from .frontends.tokens import TokenFrontend
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
 from .heads.loss import Count, binary_cross_entropy, cross_entropy, due_labels, real_places
@@ -60,7 +60,7 @@ class QkvPairModel(QkvPreTrainedModel):
         super().__init__(config)
         if config.auto_map.get("AutoModel", "").endswith("Prediction"):  # read from the folder of a head on pairs
             config.auto_map = {**config.auto_map, "AutoModel": config.auto_classes["AutoModel"]}
-        self.embed_tokens = FRONTENDS["tokens"](config)
+        self.embed_tokens = TokenFrontend(config)
         self.embed_pairs = PairEmbedding(config)
         self.recycling = Recycling(config) if config.num_recycles else None
         updates = [True] * (config.num_hidden_layers - 1) + [reads_pairs]

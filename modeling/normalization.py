@@ -100,7 +100,7 @@ class EachHeadNorm(nn.Module):
 
     def __init__(self, config: StackConfig, heads: int) -> None:
         super().__init__()
-        self.plain = GAINS["none"][config.norm](config, config.head_dim)
+        self.plain = NORMS[config.norm](config, config.head_dim, gain=False)
         self.weight = nn.Parameter(torch.ones(heads, config.head_dim))
 
     def forward(self, heads: Tensor) -> Tensor:

@@ -134,6 +134,12 @@ def text_of(path: Path) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
+def lines_of(path: Path) -> list[bytes]:
+    """The lines of a text; a carriage return ends them where nothing else does."""
+    text = text_of(path)
+    return text.split(b"\n" if b"\n" in text else b"\r")
+
+
 def parsed(data: bytes) -> Any:
     """The value of JSON in a line; None where there is none."""
     try:
@@ -144,14 +150,14 @@ def parsed(data: bytes) -> Any:
 
 def objects(path: Path) -> list[Row]:
     """The JSON objects in the lines of a file, with their numbers."""
-    values = [(number, parsed(line)) for number, line in enumerate(text_of(path).split(b"\n"), start=1)]
+    values = [(number, parsed(line)) for number, line in enumerate(lines_of(path), start=1)]
     return [(number, value) for number, value in values if isinstance(value, dict)]
 
 
 def check_jsonl(path: Path, whole: bytes, rows: list[Row]) -> None:
     """Compare the good rows with the lines that are JSON objects, and count those that are none."""
     assert repr(good(rows)) == repr(objects(path))
-    assert len(rows) == sum(bool(line.strip()) for line in text_of(path).split(b"\n"))
+    assert len(rows) == sum(bool(line.strip()) for line in lines_of(path))
 
 
 def check_csv(path: Path, whole: bytes, rows: list[Row]) -> None:

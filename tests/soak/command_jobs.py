@@ -29,7 +29,7 @@ from qkv.scripts.training import run
 from recipes import STAND_INS
 
 # What takes most of the time of a tiny training: drawing, and all 1,797 digits.
-run.draw_curve = lambda lines, path: Image.new("RGB", (1, 1)).save(path)
+run.draw_curve = lambda lines, path, kept: Image.new("RGB", (1, 1)).save(path)
 bundled = digits.load_digits()
 FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", "images", "target")})
 digits.load_digits = lambda: FEW

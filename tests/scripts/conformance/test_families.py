@@ -33,8 +33,8 @@ def inputs_of(case: Case) -> Callable[[int, int, int], dict[str, Tensor]] | None
             if name in LABELS or name.startswith("decoder"):
                 continue
             value = torch.cat([value] * rows)[:rows]
-            if name == "attention_mask":  # states of padding are not alike by backend, and the kit compares all
-                value = torch.ones_like(value)
+            # States of padding are not alike by backend, and the kit compares all.
+            value = torch.ones_like(value) if name == "attention_mask" else value
             if value.is_floating_point():
                 value = value + 0.3 * torch.randn(value.shape, generator=generator)
             elif name.endswith("ids") and value.max() > 4:

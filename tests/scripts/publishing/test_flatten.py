@@ -14,7 +14,8 @@ import pytest
 from transformers import GPT2Config
 
 import qkv
-from qkv.scripts.publishing.export.flatten import FlatCode, flatten
+from checkout import ROOT
+from qkv.scripts.publishing.export.flatten import FlatCode, flatten, vocabulary
 from qkv.scripts.publishing.export.join import Joined
 
 CONFIGS = {
@@ -97,6 +98,15 @@ def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) ->
         if isinstance(node, ast.ImportFrom):
             is_own = node.level == 1 and f"{node.module}.py" in flat(name).files
             assert is_own or (not node.level and str(node.module).partition(".")[0] in libraries)
+
+
+def test_tables_are_read_by_words_of_a_config() -> None:
+    """Of a word that no field has, published code has no row: a row that code names by itself would be missing."""
+    for path in (ROOT / "modeling").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())) if "conversion" not in path.parts else ():
+            is_table = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id.isupper()
+            if is_table and isinstance(node.slice, ast.Constant):
+                assert node.slice.value not in vocabulary(), f"{path.name}:{node.lineno}"
 
 
 @pytest.mark.parametrize("names", [FIRST[::4], pytest.param(tuple(CONFIGS), marks=pytest.mark.slow)], ids=len)
