@@ -29,7 +29,8 @@ EVERY |= {case.name: case for case in tiny.CASES if case.name.startswith(WITHOUT
 QUICK = (
     "BertModel BertForMaskedLM BertForMultipleChoice ElectraForMaskedLM ViTForImageClassification GPT2LMHeadModel "
     "T5ForConditionalGeneration T5EncoderModel CLIPModel DetrForObjectDetection Speech2TextForConditionalGeneration "
-    "RecurrentForConditionalGeneration-rnnsearch AudioEncoderForCTC-speech PairForDistancePrediction-evoformer"
+    "RecurrentForConditionalGeneration-rnnsearch AudioEncoderForCTC-speech PairForDistancePrediction-evoformer "
+    "FoldingModel-esmfold CohereForCausalLM"
 ).split()
 # `make compatibility` loads all of them from folders.
 FROM_THE_HUB = QUICK[1::6]

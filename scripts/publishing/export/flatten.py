@@ -86,14 +86,13 @@ def vocabulary() -> frozenset[str]:
 
 def words_of(config: PreTrainedConfig) -> frozenset[str]:
     """Return every text in a config and its parts: fields, class attributes and properties."""
-    parts: list[Any] = [config, *(getattr(config, name) for name in config.sub_configs)]
-    if isinstance(config, QkvPairConfig):
-        parts += [config.residue_stack(), config.pair_stack()]
-    values = []
+    stacks = [config.residue_stack(), config.pair_stack()] if isinstance(config, QkvPairConfig) else []
+    parts, values = [config, *stacks], list[Any]()
     for part in parts:
         owners = [owner for owner in type(part).__mro__ if owner.__module__.startswith("qkv.")]
         names = {name for owner in (part, *owners) for name in vars(owner) if not name.startswith("_")}
         values += [getattr(part, name) for name in names]
+        parts += [each for each in values if isinstance(each, QkvConfig) and each not in parts]
     texts = [value if isinstance(value, list | tuple) else [value] for value in values]
     return frozenset(text for several in texts for text in several if isinstance(text, str))
 
