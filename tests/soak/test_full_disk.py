@@ -24,11 +24,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def codes(folder: Path) -> dict[str, set[str]]:
-    """Digests of the code that `save_pretrained` writes; commands then shorten it to the words that a config has."""
+    """Digests of what `save_pretrained` writes: a release, of which a config is freed, and code, which is shortened."""
     found: dict[str, set[str]] = {}
     for path in folder.rglob("config.json"):
         config = transformers.AutoConfig.from_pretrained(path.parent)
-        for name, text in flatten(config, every_word=True).files.items():
+        saved = {"config.json": config.to_json_string(), **flatten(config, every_word=True).files}
+        for name, text in saved.items():
             whole = hashlib.sha256(text.encode()).hexdigest()
             found.setdefault(str((path.parent / name).relative_to(folder)), set()).add(whole)
     return found
