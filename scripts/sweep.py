@@ -1,6 +1,7 @@
 """Train a recipe with several values of its fields, chosen by optuna, and rank the trials."""
 
 import math
+import os
 import re
 import shlex
 from argparse import Namespace
@@ -15,7 +16,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from qkv.scripts.cli import EXPECTED
-from qkv.scripts.common.files import full_disk
+from qkv.scripts.common.files import FULL
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
@@ -126,7 +127,7 @@ def take(study: optuna.Study, number: int, name: str, words: dict[str, Any]) -> 
         study.set_user_attr("metric", metric)
         study.tell(number, metrics[metric] * (-1 if metric in LOWER_IS_BETTER else 1))
     except EXPECTED as error:
-        if full_disk(error) or full_disk(error.__cause__):  # which no other words mend
+        if any(os.strerror(number) in str(error) for number in FULL):  # which no other words mend
             raise
         say(f"trial {number + 1} failed: {' '.join(str(error).split())}")
         study.tell(number, state=TrialState.FAIL)

@@ -74,7 +74,7 @@ def full_disk_named(path: Path | None = None) -> Iterator[None]:
         raise OSError(f"{path} could not be written: {said}; it takes more, {room(path)}") from error
 
 
-def full_disk(error: BaseException | None) -> str | None:
+def full_disk(error: Exception) -> str | None:
     """Return the operating system's message for an error of a full disk, else None."""
     number = error.errno if isinstance(error, OSError) else None
     # Libraries written in Rust, such as safetensors and tokenizers, put it in their message.

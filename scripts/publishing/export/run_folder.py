@@ -31,7 +31,9 @@ def complete_run(folder: Path, model: PreTrainedModel) -> None:
         write_run_card(folder)
         return
     complete_folder(folder, model, lambda digest: record_card(folder / RECORD, digest=digest))
-    if text and read_manifest(folder)["identity"] == identity:
+    if text and text == (folder / README).read_text(encoding="utf-8"):
+        (folder / EDITED).unlink()  # the card of this model, whose manifest a kill prevented
+    elif text and read_manifest(folder)["identity"] == identity:
         (folder / EDITED).replace(folder / README)
         say(f"{folder / README} was edited and stays; remove it for one from the record")
     elif text:
