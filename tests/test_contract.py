@@ -410,8 +410,7 @@ IMAGES = [case.name for case in CASES if case.name.startswith("ImageEncoder")]
 @pytest.mark.parametrize("size", [(12, 16), (20, 8), (16, 16), (4, 24)], ids=str)
 @pytest.mark.parametrize("name", IMAGES)
 def test_positions_are_resampled_to_images_of_another_size(name: str, size: tuple[int, int]) -> None:
-    case = named(name)
-    model = case.build()
+    model = named(name).build()
     pixels = tiny.images(size=size)["pixel_values"]
     rows, columns = size[0] // 4, size[1] // 4
     output = run(model, {"pixel_values": pixels}, interpolate_pos_encoding=True, output_hidden_states=True)

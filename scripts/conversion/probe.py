@@ -44,8 +44,7 @@ def in_double_precision() -> Iterator[None]:
 def probe_inputs(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Tensor]:
     """Return inputs of a forward pass that both models take: padded tokens, images, or a source and its target."""
     config, name = ours.config, type(ours).__name__
-    generator = torch.Generator().manual_seed(SEED)
-    inputs = random_inputs(config, generator, name)
+    inputs = random_inputs(config, torch.Generator().manual_seed(SEED), name)
     if name.endswith("MultipleChoice"):
         inputs = {name: torch.stack((value, value.flip(0)), 1) for name, value in inputs.items()}
     understood = [set(signature(model.forward).parameters) for model in (ours, official)]

@@ -86,8 +86,7 @@ def read_images(recipe: Recipe) -> ImageData:
         return stream_images(recipe, column)
     tables, facts = valid_tables(recipe, {"image": check_image, column: check_class})
     labels, names = labels_of(tables, recipe, column)
-    sketches = file_sketches(tables, "image")
-    division = divide_rows(sketches, recipe, tables, labels, validation_is_enough=True)
+    division = divide_rows(file_sketches(tables, "image"), recipe, tables, labels, validation_is_enough=True)
     tables = division.of_tables({name: labelled(table, labels[name], names) for name, table in tables.items()})
     processor = processor_for(recipe)
     config = {"image_size": processor.size["height"]} if recipe.data.test_size < 1 else {}

@@ -28,8 +28,7 @@ def files_below(root: Path) -> tuple[list[Path], Counter[str]]:
             inner.clear()
         others.update(["empty folder"] * (not inner and not names))
         for path in (Path(folder) / name for name in names if place not in seen):
-            parts = path.relative_to(root).parts
-            is_hidden = any(part.startswith(".") or part in SYSTEM for part in parts)
+            is_hidden = any(part.startswith(".") or part in SYSTEM for part in path.relative_to(root).parts)
             if is_hidden or not path.is_file():
                 others["hidden" if is_hidden else "broken link"] += 1
             else:

@@ -55,8 +55,7 @@ class CausalLM(TextGeneration):
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, and an end token."""
-        end = self.tokenizer.eos_token_id
-        return [[*row.tolist(), end] for row in tokenize(self.tokenizer, texts)]
+        return [[*row.tolist(), self.tokenizer.eos_token_id] for row in tokenize(self.tokenizer, texts)]
 
     def examples_of(self, texts: Sequence[str]) -> list[list[Record]]:
         """Return the example of each text of a stream."""

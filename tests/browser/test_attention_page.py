@@ -154,8 +154,7 @@ def test_a_patch_is_chosen_by_click_and_arrows(page_of: Open) -> None:
     page = page_of("image")
     (stack,) = example("image").stacks
     assert "class attends to" in status(page)
-    picture = page.locator(".picture.choice")
-    box = picture.bounding_box()
+    box = page.locator(".picture.choice").bounding_box()
     page.mouse.click(box["x"] + 3, box["y"] + 3)
     assert "(1, 1) attends to" in status(page)
     page.locator("[aria-label^='Place of the query']").focus()

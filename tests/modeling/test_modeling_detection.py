@@ -36,8 +36,7 @@ def test_object_queries_are_told_apart_by_their_vectors_alone() -> None:
     order = torch.tensor([3, 0, 4, 1, 2])
     table = model.model.decoder.position.table.weight
     table.copy_(table[order].clone())
-    after = model(image)
-    assert_close(after.logits, before.logits[:, order])
+    assert_close(model(image).logits, before.logits[:, order])
     table.copy_(table[:1].expand_as(table).clone())
     same = model(image).logits
     assert_close(same, same[:, :1].expand_as(same))

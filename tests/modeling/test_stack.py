@@ -109,8 +109,7 @@ def test_dropout_acts_on_the_embeddings():
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
     given = torch.ones(4, 13, 6, dtype=torch.float64)
-    dropped = model(inputs_embeds=given).last_hidden_state
-    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert set(model(inputs_embeds=given).last_hidden_state.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(model.eval()(inputs_embeds=given).last_hidden_state, given)
 
 

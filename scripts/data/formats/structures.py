@@ -33,8 +33,7 @@ def structure_rows(path: Path, lines: Iterable[str]) -> Iterator[Record]:
     for atom in cif_atoms(lines) if path.suffix.lower() in (".cif", ".mmcif") else pdb_atoms(lines):
         place = int(atom["number"]), atom["insertion"]
         _, atoms = chains[atom["chain"]].setdefault(place, (atom, {}))
-        position = [float(atom[axis]) for axis in "xyz"]
-        atoms.setdefault(atom["name"], position)
+        atoms.setdefault(atom["name"], [float(atom[axis]) for axis in "xyz"])
     for name, every in chains.items():
         letters, positions, last = "", list[Any](), None
         for first, atoms in every.values():

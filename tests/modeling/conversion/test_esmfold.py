@@ -200,5 +200,4 @@ def test_refusals() -> None:
 
 
 def changed(model: Any, **fields: Any) -> Any:
-    config = qkv.QkvFoldingConfig(**{**model.config.to_dict(), **fields})
-    return qkv.QkvFoldingModel(config)
+    return qkv.QkvFoldingModel(qkv.QkvFoldingConfig(**{**model.config.to_dict(), **fields}))

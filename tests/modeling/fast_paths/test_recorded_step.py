@@ -90,8 +90,7 @@ def test_tokens_and_scores(
 ) -> None:
     monkeypatch.setattr(recorded_step, "TOKENS", room)
     monkeypatch.setattr(recorded_step, "PATIENCE", 2)
-    model = build(position=position)
-    assert_plain(model, attention_mask=mask)
+    assert_plain(build(position=position), attention_mask=mask)
     lengths = range(IDS.shape[1] + 1, IDS.shape[1] + STEPS - 1)
     assert replays == [3 for length in lengths if length % room]  # none at the first step of each room
 

@@ -36,8 +36,7 @@ def faults(*slow: str) -> list[Any]:
 
 @pytest.mark.parametrize("fault", faults("compiled", "exported"))
 def test_a_planted_fault_is_found(fault: Planted) -> None:
-    found = found_by(fault, fault.check)
-    assert found[fault.check].startswith("FAILED")
+    assert found_by(fault, fault.check)[fault.check].startswith("FAILED")
 
 
 @pytest.mark.slow
@@ -48,8 +47,7 @@ def test_no_other_check_finds_it(fault: Planted) -> None:
 
 @pytest.mark.slow
 def test_the_model_without_a_fault_passes() -> None:
-    whole = Planted("none", "", LlamaForCausalLM)
-    assert found_by(whole) == {}
+    assert found_by(Planted("none", "", LlamaForCausalLM)) == {}
 
 
 if __name__ == "__main__":

@@ -137,8 +137,7 @@ def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:
     private, public = keys.pair(tmp_path)
     before = {path: path.read_bytes() for path in forms.own.folder.rglob("*") if path.is_file()}
     for source, name in ((model(), "new"), (forms.own.folder, "copy"), (tmp_path / "copy", "again")):
-        published = qkv.publish(source, tmp_path / name, sign=private)
-        assert SIGNATURE in published.files
+        assert SIGNATURE in qkv.publish(source, tmp_path / name, sign=private).files
         assert signature_row(tmp_path / name, public).findings == []
     assert {path: path.read_bytes() for path in forms.own.folder.rglob("*") if path.is_file()} == before
     assert qkv.publish(tmp_path / "copy", tmp_path / "signed before").as_built
