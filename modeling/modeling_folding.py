@@ -43,8 +43,7 @@ class LanguageFeatures(nn.Module):
         self.pad = language.pad_token_id
         self.encoder = QkvEncoderModel(language, add_pooling_layer=False)
         self.layer_weights = nn.Parameter(torch.zeros(language.num_hidden_layers + 1))
-        stack = config.pair_stack()
-        self.norm = LayerNorm(stack, language.hidden_size)
+        self.norm = LayerNorm(config.pair_stack(), language.hidden_size)
         self.up_proj = nn.Linear(language.hidden_size, config.hidden_size)
         self.down_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.residue_head = nn.Linear(config.hidden_size, config.vocab_size)
@@ -78,7 +77,25 @@ def confidence_head(config: QkvFoldingConfig) -> nn.Sequential:
     return nn.Sequential(LayerNorm(config.pair_stack(), width), *layers, nn.Unflatten(-1, bins))
 
 
-class QkvFoldingModel(QkvPairModel):
+class FixedVocabularyMixin(QkvPairModel):
+    """Refuse residues that are added, for which a language model has no numbers, before they are learned."""
+
+    config: QkvFoldingConfig
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resize the table of residues; ValueError with a language model, which has no numbers for further ones."""
+        known = self.config.vocab_size
+        if self.config.language_model_ids and (new_num_tokens not in (None, known) or pad_to_multiple_of is not None):
+            raise ValueError(
+                f"language_model_ids has a number for each of vocab_size={known} tokens, got {new_num_tokens=} and "
+                f"{pad_to_multiple_of=}; set vocab_size and language_model_ids in a new config"
+            )
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+
+class QkvFoldingModel(FixedVocabularyMixin):
     """Predict the atoms of a chain: AlphaFold 2 without templates, ESMFold by configuration.
 
     `input_ids -> blocks of residues and pairs -> structure module -> positions (B, L, A, 3)`, which a pass reads of the
@@ -88,7 +105,6 @@ class QkvFoldingModel(QkvPairModel):
         Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
     """
 
-    config: QkvFoldingConfig
     _no_split_modules = ["PairBlock", "StructureModule"]
 
     def __init__(self, config: QkvFoldingConfig) -> None:
@@ -99,18 +115,6 @@ class QkvFoldingModel(QkvPairModel):
         self.ptm_head = nn.Linear(config.pair_hidden_size, ERROR_BINS)
         self.lddt_head = confidence_head(config)
         self.post_init()
-
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resize the table of residues; ValueError with a language model, which has no numbers for further ones."""
-        known = self.config.vocab_size
-        if self.language_features and (new_num_tokens not in (None, known) or pad_to_multiple_of is not None):
-            raise ValueError(
-                f"language_model_ids has a number for each of vocab_size={known} tokens, got {new_num_tokens=} and "
-                f"{pad_to_multiple_of=}; set vocab_size and language_model_ids in a new config"
-            )
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
     @can_return_tuple
     def forward(  # type: ignore[override]  # it folds what residues it knows

@@ -53,8 +53,7 @@ class PatchFrontend(nn.Module):
             patches = torch.where(bool_masked_pos[..., None].bool(), self.mask_token, patches)
         tokens = (self.class_token, self.distillation_token, self.register_tokens)
         prefix = [each.expand(patches.shape[0], -1, -1) for each in tokens if each is not None]
-        hidden = torch.cat([*prefix, patches], dim=1)
-        return Embedded(hidden, padding_mask, grid)
+        return Embedded(torch.cat([*prefix, patches], dim=1), padding_mask, grid)
 
     def init_parameters(self, std: float) -> None:
         """Start the tokens that stand for no patch: those in front normal, the mask token zero."""

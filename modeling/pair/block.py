@@ -102,8 +102,7 @@ class PairBlock(GradientCheckpointingLayer):
         names = ("outgoing", "incoming", "starting", "ending", "pair_transition")
         self.pair_residuals = nn.ModuleDict({name: Residual(pair, layer_index) for name in names})
         for name in names[:-1]:
-            dropout = SharedDropout(config.pair_dropout, columns=name == "ending")
-            self.pair_residuals[name].dropout = dropout
+            self.pair_residuals[name].dropout = SharedDropout(config.pair_dropout, columns=name == "ending")
 
     def forward(
         self,

@@ -23,8 +23,7 @@ def last_states(memory: Tensor, keep: Tensor, width: int) -> Tensor:
     """
     ends = [last_token(memory[..., :width], keep)]
     if memory.shape[-1] > width:
-        first = keep.int().argmax(-1)
-        ends.append(memory[torch.arange(memory.shape[0], device=memory.device), first, width:])
+        ends.append(memory[torch.arange(memory.shape[0], device=memory.device), keep.int().argmax(-1), width:])
     return torch.cat(ends, dim=-1)
 
 
