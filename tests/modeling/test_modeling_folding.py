@@ -286,3 +286,13 @@ def test_refusals() -> None:
     ):
         with raises_sentence(*mentions):
             refused()
+
+
+def test_tokens_that_a_language_model_cannot_read_are_refused_before_they_are_learned() -> None:
+    model = QkvFoldingModel(tiny.folding("esmfold"))
+    size = model.config.vocab_size
+    assert model.resize_token_embeddings() is model.resize_token_embeddings(size) is model.get_input_embeddings()
+    for changed in ({"new_num_tokens": size + 9}, {"pad_to_multiple_of": 64}):
+        with pytest.raises(ValueError, match="language_model_ids"):
+            model.resize_token_embeddings(**changed)
+    assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == size
