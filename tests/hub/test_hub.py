@@ -37,10 +37,12 @@ FROM_THE_HUB = QUICK[1::6]
 
 
 def built(row: Row | tiny.Case) -> PreTrainedModel:
-    """A model of ours."""
+    """A model of ours, with the attention and experts that a loaded one has."""
     model = row.build() if isinstance(row, tiny.Case) else qkv.from_transformers(row.build()).eval()
     if model._supports_sdpa:
         model.set_attn_implementation("sdpa")
+    if "moe" in getattr(model.config, "feed_forward", ()):
+        model.set_experts_implementation("grouped_mm")
     return model
 
 

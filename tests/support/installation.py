@@ -42,8 +42,7 @@ def closure(required: Iterable[Requirement]) -> dict[str, Distribution]:
 
 def modules(installed: Distribution) -> set[str]:
     """The files and folders of a distribution that stand in site-packages."""
-    tops = {file.parts[0] for file in installed.files or []}
-    return tops - {"..", "__pycache__", "bin"}
+    return {file.parts[0] for file in installed.files or []} - {"..", "__pycache__", "bin"}
 
 
 def link(folder: Path, required: Iterable[Requirement]) -> Path:

@@ -92,8 +92,7 @@ def test_scores_do_not_depend_on_the_pose_and_are_the_slow_ones() -> None:
     assert scores["rmsd"] <= best <= scores["rmsd"] + 1
     moved = {**answer, "ca": points @ turns[0] + 7}
     assert measure(["folds"], [moved], [true]) == pytest.approx(scores)
-    mirrored = {**answer, "ca": true * [1, 1, -1]}
-    assert measure(["folds"], [mirrored], [true])["rmsd"] > 1
+    assert measure(["folds"], [{**answer, "ca": true * [1, 1, -1]}], [true])["rmsd"] > 1
     both = load("folds").compute(predictions=[answer, answer], references=[true, points])
     assert both["lddt_ca"] == pytest.approx((expected + 1) / 2)
 
