@@ -16,7 +16,7 @@ from checkout import ROOT, python_files
 # Lines of a file, of a class and of a function, its docstring apart; a dataclass's fields; a folder's files.
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # Lines of the whole package, so that it can be read; they only fall.
-LINES = {"configuration": 2685, "modeling": 14683, "scripts": 22196, "scripts/lab": 3983, "tests": 44206}
+LINES = {"configuration": 2685, "modeling": 14682, "scripts": 22190, "scripts/lab": 3983, "tests": 44187}
 CORE = [path for path in python_files("configuration", "modeling") if "package" not in path.parts]
 
 

@@ -167,9 +167,8 @@ def pack_tokens(hidden: Tensor, mask: Tensor | None, packing: Packing) -> Packed
         check_boundaries(boundaries, hidden)
         rows = torch.arange(shape[0], device=device)[:, None] * shape[1]  # every row has the documents of the first
         starts = (boundaries[:-1].to(device) + rows).flatten()
-        return PackedTokens(
-            None, torch.cat((starts, starts.new_full((1,), shape[0] * shape[1]))).int(), shape[1], shape
-        )
+        end = starts.new_full((1,), shape[0] * shape[1])
+        return PackedTokens(None, torch.cat((starts, end)).int(), shape[1], shape)
     if mask is None and packing.position_ids is None:
         return pack_rows(shape, device)
     if boundaries is not None or torch.compiler.is_compiling():

@@ -45,8 +45,7 @@ def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
         https://arxiv.org/abs/2309.17453
     Shapes: weights (B, H, T, S), first (B,) -> (B, H, T)
     """
-    index = first.view(-1, 1, 1, 1).expand(*weights.shape[:3], 1)
-    return weights.float().gather(-1, index).squeeze(-1)
+    return weights.float().gather(-1, first.view(-1, 1, 1, 1).expand(*weights.shape[:3], 1)).squeeze(-1)
 
 
 def mean_of_queries(values: Tensor, real: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:

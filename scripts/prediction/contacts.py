@@ -47,5 +47,4 @@ def predict_contacts(source: Source, inputs: Sequence[str], options: Options) ->
         for chain, scores in zip(chains, maps, strict=True):
             pairs = np.stack(ranked_pairs(scores[: len(chain), : len(chain)]), 1)[: len(chain)].tolist()
             rows = [{"i": i, "j": j, "residues": chain[i] + chain[j], "score": float(scores[i, j])} for i, j in pairs]
-            best = rows[0]["score"]
-            yield {"prediction": [row for row in rows if row["score"] >= threshold], "score": best}
+            yield {"prediction": [row for row in rows if row["score"] >= threshold], "score": rows[0]["score"]}

@@ -57,8 +57,7 @@ def whole_length(length: int, density: float, mean_span: float) -> int:
 
 def segment(count: int, parts: int, random: Random) -> Tokens:
     """Divide `count` tokens into the lengths of `parts` spans, none of them empty; all divisions are equally likely."""
-    ends = np.sort(random.permutation(count - 1)[: parts - 1]) + 1
-    return np.diff(ends, prepend=0, append=count)
+    return np.diff(np.sort(random.permutation(count - 1)[: parts - 1]) + 1, prepend=0, append=count)
 
 
 def noise_mask(length: int, density: float, mean_span: float, random: Random) -> NDArray[np.bool_]:
@@ -87,8 +86,7 @@ def infill(tokens: Tokens, density: float, mean_span: float, mask: int, random: 
     while len(lengths) > noise:  # or the masks would make the row longer than it was
         lengths.remove(0)
     gaps = np.sort(random.integers(0, len(tokens) - noise + 1, len(lengths)))
-    kept = np.delete(tokens, np.repeat(gaps, lengths) + np.arange(noise))
-    return np.insert(kept, gaps, mask)
+    return np.insert(np.delete(tokens, np.repeat(gaps, lengths) + np.arange(noise)), gaps, mask)
 
 
 def permute_sentences(tokens: Tokens, ends: NDArray[np.bool_], random: Random) -> Tokens:

@@ -66,8 +66,7 @@ class QuestionAnswering(Task):
         return {number for number in long if self.count(self.collate([{"_row": number}], None)) == 0}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        rows = [self.rows[int(record["_row"])] for record in records]
-        contexts, questions, answers = zip(*rows, strict=True)
+        contexts, questions, answers = zip(*[self.rows[int(record["_row"])] for record in records], strict=True)
         batch = windows_of(self.tokenizer, questions, contexts, self.length)
         targets = places_of(batch, answers)
         batch["_row"] = torch.tensor([int(record["_row"]) for record in records])[batch["_question"]]

@@ -75,8 +75,7 @@ def test_keys_move_queries_layers_and_heads(page_of: Open) -> None:
     for key, query in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("End", 6), ("ArrowDown", 6), ("Home", 0)):
         page.keyboard.press(key)
         assert page.locator("[role=listbox]").get_attribute("aria-activedescendant") == f"query{query}"
-        row = cross.weights[-1].mean(0)[query]
-        best = int(row.argmax())
+        best = int(cross.weights[-1].mean(0)[query].argmax())
         assert f"{cross.queries.labels[query]} attends to {cross.keys.labels[best]}: " in status(page)
     assert chosen(page, "layer") == "1" and chosen(page, "head") == "mean"
     page.keyboard.press("Shift+L")
@@ -241,8 +240,7 @@ def test_hostile_tokens_are_text(page_of: Open) -> None:
 
 def test_a_notebook_shows_the_page(tmp_path: Path, open_page: Open) -> None:
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{example('image')._repr_html_()}", encoding="utf-8")
-    page = open_page(tmp_path / "notebook.html")
-    frame = page.frame_locator("iframe")
+    frame = open_page(tmp_path / "notebook.html").frame_locator("iframe")
     frame.locator("body[data-ready]").wait_for()
     assert frame.locator("[role=tab]").all_inner_texts() == TABS["image"]
 

@@ -38,8 +38,7 @@ def test_every_public_name_preset_and_command_has_a_page_that_is_listed() -> Non
 def test_the_config_of_a_preset_is_the_preset(name: str) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", made()[f"presets/{name}.md"], re.DOTALL)
     preset = getattr(qkv.presets, name)()
-    config = eval(code, {type(preset).__name__: type(preset)})
-    assert config.to_dict() == preset.to_dict()
+    assert eval(code, {type(preset).__name__: type(preset)}).to_dict() == preset.to_dict()
 
 
 def test_a_config_lists_its_fields() -> None:

@@ -24,7 +24,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def codes(folder: Path) -> dict[str, set[str]]:
-    """Digests of what `save_pretrained` writes: a release, of which a config is freed, and code, which is shortened."""
+    """Digests of files as `save_pretrained` writes them: configs name the release, and code is not shortened yet."""
     found: dict[str, set[str]] = {}
     for path in folder.rglob("config.json"):
         config = transformers.AutoConfig.from_pretrained(path.parent)

@@ -31,8 +31,7 @@ def structure_rows(path: Path, lines: Iterable[str]) -> Iterator[Record]:
     """
     chains: dict[str, dict[Any, tuple[Atom, dict[str, list[float]]]]] = defaultdict(dict)
     for atom in cif_atoms(lines) if path.suffix.lower() in (".cif", ".mmcif") else pdb_atoms(lines):
-        place = int(atom["number"]), atom["insertion"]
-        _, atoms = chains[atom["chain"]].setdefault(place, (atom, {}))
+        _, atoms = chains[atom["chain"]].setdefault((int(atom["number"]), atom["insertion"]), (atom, {}))
         atoms.setdefault(atom["name"], [float(atom[axis]) for axis in "xyz"])
     for name, every in chains.items():
         letters, positions, last = "", list[Any](), None

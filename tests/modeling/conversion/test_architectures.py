@@ -198,8 +198,7 @@ def test_led_marks_the_source_while_it_generates() -> None:
 def proteins() -> dict[str, Tensor]:
     """Residues between a beginning and the end that the stock contact head knows, some masked, padded on the right."""
     inputs = tokens(side="right")
-    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
-    ids = inputs["input_ids"].scatter(1, last, 2)
+    ids = inputs["input_ids"].scatter(1, inputs["attention_mask"].sum(-1, keepdim=True) - 1, 2)
     return {**inputs, "input_ids": ids.index_fill(1, torch.tensor(0), 0)}
 
 

@@ -13,6 +13,7 @@ from families import ROWS
 from families.base import Row
 from qkv.modeling.conversion.convert import from_transformers
 
+RATES = (int, float, type(None))
 OTHERWISE = (
     "detr distilbert falcon modernbert modernbert-decoder persimmon siglip siglip_vision_model stablelm xlm-roberta-xl"
 ).split()
@@ -20,11 +21,7 @@ OTHERWISE = (
 
 def varied(row: Row) -> Row:
     """The row with another rate in each field of dropout; layers that chance leaves out would be others on both sides."""
-    names = [
-        name
-        for name, value in row.config().to_dict().items()
-        if "drop" in name and type(value) in (int, float, type(None))
-    ]
+    names = [name for name, value in row.config().to_dict().items() if "drop" in name and type(value) in RATES]
     fields = {name: 0.0 if "layerdrop" in name else 0.1 + number / 100 for number, name in enumerate(names)}
     return Row(row.family, row.head, row.wrong, {**row.fields, **fields}, row.options)
 

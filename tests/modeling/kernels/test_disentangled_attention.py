@@ -67,8 +67,7 @@ def test_attention(terms, groups, shared, norm):
         query, key, heads("v_proj", hidden, groups), scale, bias=added * scale
     )
     expected = reference.linear(reference.merge_heads(expected), module.o_proj.weight, module.o_proj.bias)
-    leaves = (hidden, *module.parameters(), *position.parameters())
-    assert_same(mixed, expected, *leaves)
+    assert_same(mixed, expected, hidden, *module.parameters(), *position.parameters())
     assert_same(weights, expected_weights, hidden)
     assert {name for name, _ in module.named_parameters() if name.startswith("pos_")} == {
         f"pos_{letter}_proj.{part}"

@@ -131,8 +131,7 @@ def test_a_test_is_parametrized() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model with its code."""
-    model = BertForMaskedLM(BertConfig(**BERT))
-    model.save_pretrained(tmp_path / "model")
+    BertForMaskedLM(BertConfig(**BERT)).save_pretrained(tmp_path / "model")
     code = "from transformers import BertForMaskedLM\n\n\nclass Own(BertForMaskedLM):\n    pass\n"
     (tmp_path / "model" / "own.py").write_text(code)
     path = tmp_path / "model" / "config.json"

@@ -76,8 +76,7 @@ def test_cells_hold_json_under_the_usual_names_or_any_that_is_typed(suffix: str,
         rows = [
             {"id": n, name: [{"from": "human", "value": f"{n}?"}, {"from": "gpt", "value": "4"}]} for n in range(40)
         ]
-        where = write_rows(tmp_path / f"{name}.{suffix}", rows)
-        recipe, table = infer(str(where), words)
+        recipe, table = infer(str(write_rows(tmp_path / f"{name}.{suffix}", rows)), words)
         assert table["task"] == "chat" and recipe.text.messages == name
         assert registry.load(recipe).data.texts["train"][0]["messages"][1] == TOLD
 

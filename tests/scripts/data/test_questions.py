@@ -127,8 +127,7 @@ def test_every_form_is_question_answering(form: str, tmp_path: Path) -> None:
     assert (
         found == expected and data.report["split"].count("'context'") + data.report["split"].count("'paragraph'") == 1
     )
-    contexts = [set(own) for own in data.texts.values()]
-    assert sum(map(len, contexts)) == 15  # none in two splits
+    assert sum(map(len, [set(own) for own in data.texts.values()])) == 15  # none in two splits
     assert sum(data.report["unanswerable"].values()) == 15
 
 

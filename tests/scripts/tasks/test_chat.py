@@ -149,5 +149,4 @@ def test_the_template_is_saved_and_loaded(tmp_path: Any) -> None:
     ids = loaded.apply_chat_template(said, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert ids == chat_tokens(made.tokenizer, dialogue("hi"), asks=True)[0].tolist()
     assert '"hi"' in made.usage
-    again = task(tokenizer=str(tmp_path))
-    assert again.tokenizer.chat_template == made.tokenizer.chat_template
+    assert task(tokenizer=str(tmp_path)).tokenizer.chat_template == made.tokenizer.chat_template

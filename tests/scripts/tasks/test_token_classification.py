@@ -69,8 +69,7 @@ def test_entities_are_scored_by_rows_and_other_tags_by_words() -> None:
 def test_words_beyond_the_length_count_as_missed() -> None:
     task = task_of("words", length=4)
     assert task.truncated["texts"] == {"train": 1, "test": 1}
-    split = task.splits["test"]
-    batch = task.collate(split.__getitems__([0, 1]), None)
+    batch = task.collate(task.splits["test"].__getitems__([0, 1]), None)
     logits = torch.nn.functional.one_hot(batch["labels"].clamp(min=0), 3).float()
     answers = task.answer(None, type("O", (), {"logits": logits}), batch)
     assert answers == [(["B-PER", "O", MISSED], ["B-PER", "O", "I-PER"]), (["O"], ["O"])]

@@ -95,8 +95,7 @@ def translation_labels(side: str) -> dict[str, Tensor]:
 def sentences(side: str) -> dict[str, Tensor]:
     """Each text ends with the end-of-sequence token, and has a class."""
     inputs = tokens(side=side)
-    mask = inputs["attention_mask"]
-    last = (mask * torch.arange(LENGTH)).argmax(-1, keepdim=True)
+    last = (inputs["attention_mask"] * torch.arange(LENGTH)).argmax(-1, keepdim=True)
     return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END), "labels": torch.tensor([2, 0, 1])}
 
 
