@@ -105,7 +105,7 @@ class AttentionConfig(PositionConfig):
     @property
     def keeps_state(self) -> bool:
         """True where a layer keeps a state instead of keys and values."""
-        return any(word in STATE_KERNELS for word in self.layer_kernels)
+        return any(word in STATE_KERNELS for word in words_of_layers(self.kernel, count=1))
 
     @property
     def layer_masks(self) -> list[str]:

@@ -125,8 +125,7 @@ class Plan:
         memory, inputs = self.inputs.memory, self.inputs
         if memory.hidden is None:
             return memory
-        mask = cast("Tensor | None", memory.mask)
-        given = (self.config, inputs.backend, inputs.embedded.hidden, memory.hidden, mask)
+        given = (self.config, inputs.backend, inputs.embedded.hidden, memory.hidden, cast("Tensor | None", memory.mask))
         return memory._replace(mask=build_memory_mask(*given))
 
     def contexts(self, hidden: Tensor) -> list[LayerContext]:
@@ -137,8 +136,9 @@ class Plan:
         project = next(filter(None, (way(self.stack, inputs) for way in PROJECTIONS)), None)
         query_key, vectors = position.query_key(self.embedded._replace(hidden=hidden)), position.vectors(hidden.device)
         contexts: dict[tuple[str, str, bool], LayerContext] = {}
-        pairs = enumerate(zip(self.config.layer_masks, self.config.layer_patterns, strict=True))
-        kinds = [(*pair, layer in position.left_out) for layer, pair in pairs]
+        patterns = self.config.layer_patterns
+        masks = self.config.layer_masks if self.config.keeps_state else patterns
+        kinds = [(*pair, layer in position.left_out) for layer, pair in enumerate(zip(masks, patterns, strict=True))]
         for layer, kind in enumerate(kinds):
             if kind in contexts:
                 continue

@@ -41,7 +41,7 @@ class OneTokenPlan(Plan):
         index = sizes.index(hidden.device)[None]
         positions = index if positions is None else positions
         keys = torch.arange(sizes.total, device=hidden.device) + (positions - index)
-        return cls(stack, inputs, AttentionMasks(positions, keys, dict.fromkeys(stack.config.layer_masks)))
+        return cls(stack, inputs, AttentionMasks(positions, keys, {"full": None, "state": None}))
 
     def memory(self) -> Memory:
         given = self.inputs.memory
